@@ -1,0 +1,62 @@
+# Everything that a change has to pass. A machine needs Python 3.11+ and make, nothing else.
+#
+#   make demo     kill a session, look at its journal, go on: offline
+#   make test     all tests            make test ARGS="-k name -x"
+#   make check    lint, types, imports, tests
+#
+# The first run makes .venv (about a minute); later ones are quick.
+
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.complete
+
+# The first Python that is new enough. Another one: make test PYTHON=/path/to/python3
+PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+
+.PHONY: demo test check lint format types imports environment constraints clean
+
+demo: $(STAMP)
+	@$(BIN)/minutebook demo $(ARGS)
+
+test: $(STAMP)
+	@$(BIN)/python -m pytest $(ARGS)
+
+check: lint types imports test
+
+lint: $(STAMP)
+	@$(BIN)/python -m ruff check .
+	@$(BIN)/python -m ruff format --check .
+
+format: $(STAMP)
+	@$(BIN)/python -m ruff check --fix .
+	@$(BIN)/python -m ruff format .
+
+types: $(STAMP)
+	@$(BIN)/python -m mypy
+
+imports: $(STAMP)
+	@$(BIN)/lint-imports --no-cache
+
+environment: $(STAMP)
+
+# After raising a version in .venv by hand and seeing `make check` pass.
+constraints: $(STAMP)
+	@{ echo "# The versions that the tests ran with: plain pins, for pip's -c. Written by \`make constraints\`."; \
+		$(BIN)/python -m pip freeze --exclude-editable; } > constraints.txt
+
+clean:
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+
+# Wheels only: nothing here may ever need a compiler.
+$(STAMP): pyproject.toml constraints.txt
+	@test -n "$(PYTHON)" || { echo "minutebook needs Python 3.11 or newer, and none is on the PATH." \
+		"Name one: make PYTHON=/path/to/python3"; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit( \
+		"minutebook needs Python 3.11 or newer; $(PYTHON) is %d.%d. Name another: " \
+		"make PYTHON=/path/to/python3" % sys.version_info[:2])'
+	@echo "Making $(VENV) (once, about a minute) ..."
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --only-binary :all: \
+		-c constraints.txt -e ".[dev]"
+	@touch $@

@@ -1,0 +1,197 @@
+"""The journal port over an open SQLite file.
+
+Imported by the store. Nothing here runs SQL: calls are handed to the file's
+threads, so that no lock and no disk can hold up an event loop.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import weakref
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import TYPE_CHECKING, TypeVar
+
+import anyio
+import anyio.lowlevel
+import anyio.to_thread
+
+from adapters import commit_rules, lease_rules, sqlite_changes, sqlite_rows
+from adapters.commit_signal import PAGE, CommitListener, Subscription
+from adapters.sqlite_driver import sqlite
+from adapters.sqlite_jobs import Job
+from domain import ids
+from domain.envelope import Fence, Stored
+from domain.errors import (
+    OutcomeUnknown,
+    StoreReadFailed,
+    StoreUnsupported,
+)
+from domain.ports import Batch, Holder, LeaseRow, LeaseStore, Receipt, SessionRow, Snapshot
+
+if TYPE_CHECKING:
+    from adapters.sqlite_store import OpenFile
+
+T = TypeVar("T")
+
+
+class SqliteJournal:
+    """`domain.ports.Journal` over a SQLite file, for one owner."""
+
+    def __init__(self, file: OpenFile, owner_id: str) -> None:
+        self._file = file
+        self._owner_id = owner_id
+        self._closed = False
+        self._listeners: weakref.WeakSet[CommitListener] = weakref.WeakSet()
+        self._leases = SqliteLeaseStore(self, owner_id)
+
+    @property
+    def name(self) -> str:
+        """What to call this store in a message."""
+        return self._file.name
+
+    @property
+    def leases(self) -> LeaseStore:
+        """The leases of this journal's sessions."""
+        return self._leases
+
+    def close(self) -> None:
+        """End this handle's subscriptions and refuse its further calls."""
+        self._closed = True
+        for listener in list(self._listeners):
+            listener.close()
+
+    # --- reading ---------------------------------------------------------------------
+
+    async def session(self, session_id: str) -> SessionRow | None:
+        """One session's row, or None."""
+        return await self.look(lambda c: sqlite_rows.find_session(c, session_id, self._owner_id))
+
+    async def sessions(self, *, after: str = "", limit: int = 100) -> Sequence[SessionRow]:
+        """Session rows by id, those after `after`."""
+        return await self.look(lambda c: sqlite_rows.list_sessions(c, self._owner_id, after, limit))
+
+    async def read(
+        self, session_id: str, *, after: int = 0, upto: int | None = None, limit: int = 256
+    ) -> Sequence[Stored]:
+        """Rows with `after < sequence <= upto`, in order, at most `limit`."""
+        return await self.look(
+            lambda c: sqlite_rows.read_events(c, self._owner_id, session_id, after, upto, limit)
+        )
+
+    async def snapshot(self, session_id: str, *, upto: int | None = None) -> Snapshot | None:
+        """The latest snapshot at or before `upto`."""
+        return await self.look(lambda c: sqlite_rows.find_snapshot(c, self._owner_id, session_id, upto))
+
+    async def blob(self, digest: str) -> bytes | None:
+        """A blob's bytes, or None."""
+        return await self.look(lambda c: sqlite_rows.find_blob(c, digest))
+
+    async def command(self, session_id: str, command_id: str) -> tuple[bytes, Receipt] | None:
+        """The fingerprint and receipt of a command that is in the journal, or None."""
+        return await self.look(lambda c: sqlite_rows.find_command(c, self._owner_id, session_id, command_id))
+
+    def subscribe(self, session_id: str, *, after: int = 0) -> AsyncIterator[Stored]:
+        """Rows after `after`, then as they are committed; ends when this handle is closed."""
+        listener = self._file.signal.listen(session_id)
+        self._listeners.add(listener)
+        self._file.reader.nudge()
+        return Subscription(
+            lambda n: self._page(session_id, n), lambda: self._reached_by(session_id), listener, after
+        )
+
+    # --- writing ---------------------------------------------------------------------
+
+    async def commit(self, batch: Batch) -> Receipt:
+        """Append a batch, all of it or nothing; see the port."""
+        commit_rules.check_shape(batch, self._owner_id, self.name)
+        if batch.session_id in self._file.writer.unknown:
+            raise OutcomeUnknown(batch.session_id, "an earlier commit's outcome is unknown; settle it first")
+        clock, name = self._file.clock, self.name
+        return await self.change(
+            batch.session_id, lambda c: sqlite_changes.commit(c, batch, clock.now(), name), appends=True
+        )
+
+    async def settle(self, batch: Batch) -> Receipt | None:
+        """Decide an unknown outcome on a new connection; see the port."""
+        self._check_usable()
+        return await anyio.to_thread.run_sync(self._file.settle, batch, limiter=anyio.CapacityLimiter(1))
+
+    # --- the threads -----------------------------------------------------------------
+
+    async def look(self, read: Callable[[sqlite.Connection], T]) -> T:
+        """Have the reading thread do something."""
+        self._check_usable()
+        job = Job(read, self._deadline())
+        self._file.reader.submit(job)
+        return await job.answer.wait()
+
+    async def change(
+        self, session_id: str, write: Callable[[sqlite.Connection], T], *, appends: bool = False
+    ) -> T:
+        """Have the writing thread do something; a cancelled caller waits for the outcome."""
+        await anyio.lowlevel.checkpoint_if_cancelled()
+        self._check_usable()
+        job = Job(write, self._deadline(), session_id, appends)
+        self._file.writer.submit(job)
+        return await job.answer.outcome()
+
+    def _deadline(self) -> float:
+        return time.monotonic() + self._file.opening.timeout_s
+
+    def _check_usable(self) -> None:
+        if os.getpid() != self._file.process_id:
+            raise StoreUnsupported(
+                self.name,
+                "it was opened before this process was forked; open the store again in a process of its own",
+            )
+        if self._closed:
+            raise StoreReadFailed(self.name, "this handle is closed; open the store again")
+
+    async def _reached_by(self, session_id: str) -> int:
+        row = await self.session(session_id)
+        return row.sequence if row is not None else 0
+
+    async def _page(self, session_id: str, after: int) -> Sequence[Stored]:
+        return () if self._closed else await self.read(session_id, after=after, limit=PAGE)
+
+
+class SqliteLeaseStore:
+    """`domain.ports.LeaseStore` over the same file."""
+
+    def __init__(self, journal: SqliteJournal, owner_id: str) -> None:
+        self._journal = journal
+        self._owner_id = owner_id
+
+    async def acquire(self, session_id: str, holder: Holder, ttl_ms: int) -> LeaseRow:
+        """Take a session's lease; see the port."""
+        ids.session_id(session_id)
+        owner, now, name = self._owner_id, self._journal._file.clock.now, self._journal.name
+        return await self._journal.change(
+            session_id,
+            lambda c: sqlite_changes.acquire(c, session_id, owner, holder, ttl_ms, now(), name),
+        )
+
+    async def renew(self, session_id: str, fence: Fence, ttl_ms: int) -> LeaseRow:
+        """Extend a live lease. Raises LeaseLost."""
+        owner, now = self._owner_id, self._journal._file.clock.now
+        return await self._journal.change(
+            session_id, lambda c: sqlite_changes.renew(c, session_id, owner, fence, ttl_ms, now())
+        )
+
+    async def validate(self, session_id: str, fence: Fence) -> LeaseRow:
+        """Return the row if the fence is the live lease. Raises LeaseLost."""
+        now = self._journal._file.clock.now
+
+        def look(connection: sqlite.Connection) -> LeaseRow:
+            held = sqlite_changes.held_lease(connection, session_id, self._owner_id)
+            return lease_rules.live(session_id, held, fence, now())
+
+        return await self._journal.look(look)
+
+    async def release(self, session_id: str, fence: Fence) -> None:
+        """Give the lease back; the token stays. Not ours any more: nothing happens."""
+        owner, now = self._owner_id, self._journal._file.clock.now
+        await self._journal.change(
+            session_id, lambda c: sqlite_changes.release(c, session_id, owner, fence, now())
+        )

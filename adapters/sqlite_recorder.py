@@ -1,0 +1,132 @@
+"""The eventsourcing library's recorder and application over the journal's own table.
+
+Imported by the store. The library gives the notification log (a feed of every
+session's events without their content), tracking and projections. It does not
+write here: events reach a journal through `Journal.commit` and no other way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, NoReturn, cast
+
+from eventsourcing.application import Application
+from eventsourcing.persistence import (
+    InfrastructureFactory,
+    JSONTranscoder,
+    Mapper,
+    StoredEvent,
+)
+from eventsourcing.sqlite import SQLiteApplicationRecorder, SQLiteFactory
+from eventsourcing.utils import Environment, EnvType
+
+from adapters.sqlite_connections import Opening
+from adapters.sqlite_driver import sqlite
+from adapters.sqlite_pool import SqliteConnectionPool, SqliteDatastore
+from adapters.sqlite_schema import EVENTS_DDL, EVENTS_TABLE
+from domain.envelope import Recorded, Stored, open_envelope
+from domain.errors import StoreUnsupported
+
+_INSERT: Final = (
+    f"INSERT INTO {EVENTS_TABLE} "
+    "(originator_id, originator_version, topic, state, payload, salt, head) VALUES (?,?,?,?,?,?,?)"
+)
+_INSERT_BARE: Final = (
+    f"INSERT INTO {EVENTS_TABLE} (originator_id, originator_version, topic, state) VALUES (?,?,?,?)"
+)
+
+
+class JournalRecorder(SQLiteApplicationRecorder):
+    """The library's recorder over `minutebook_events`."""
+
+    datastore: SqliteDatastore
+
+    def __init__(self, datastore: SqliteDatastore) -> None:
+        super().__init__(datastore, EVENTS_TABLE)
+        self.insert_events_statement = _INSERT_BARE
+
+    def construct_create_table_statements(self) -> list[str]:
+        """The events table; the store has made it already."""
+        return [EVENTS_DDL.replace("CREATE TABLE", "CREATE TABLE IF NOT EXISTS")]
+
+    @staticmethod
+    def append(connection: sqlite.Connection, events: Sequence[Stored]) -> None:
+        """Insert whole rows; the caller holds the transaction."""
+        connection.executemany(
+            _INSERT,
+            [(e.session_id, e.sequence, e.topic, e.envelope, e.payload, e.salt, e.head) for e in events],
+        )
+
+
+class EnvelopeMapper(Mapper[str]):
+    """Reads envelopes. A topic is looked at as text and never resolved to Python code."""
+
+    def __init__(self) -> None:
+        super().__init__(JSONTranscoder())
+
+    def to_domain_event(self, stored_event: StoredEvent) -> Recorded:
+        """The event without its content."""
+        session_id, sequence = str(stored_event.originator_id), stored_event.originator_version
+        return open_envelope(
+            Stored(session_id, sequence, stored_event.topic, stored_event.state, None, None, b"")
+        )
+
+    def to_stored_event(self, domain_event: Any) -> NoReturn:
+        """Refused: events are stamped and sealed before they come to a store."""
+        raise _refusal()
+
+
+class SqliteApplicationFactory(SQLiteFactory):
+    """The library's factory, given its datastore instead of an environment."""
+
+    def __init__(self, env: Environment, datastore: SqliteDatastore) -> None:
+        InfrastructureFactory.__init__(self, env)
+        self.datastore: SqliteDatastore = datastore
+
+    def application_recorder(self) -> JournalRecorder:
+        """The recorder over the journal's table."""
+        return JournalRecorder(self.datastore)
+
+
+class SqliteApplication(Application[str]):
+    """The library's application around one journal file; for reading and for projections."""
+
+    name = "minutebook"
+
+    def __init__(self, opening: Opening) -> None:
+        self._opening = opening
+        super().__init__()
+
+    def construct_env(self, name: str, env: EnvType | None = None) -> Environment:
+        """An empty environment: the process's own is never looked at."""
+        return Environment(name, {})
+
+    def construct_factory(  # type: ignore[override]  # the supertype leaves its type argument open
+        self, env: Environment
+    ) -> SqliteApplicationFactory:
+        """The factory with our datastore."""
+        return SqliteApplicationFactory(env, SqliteDatastore(self._opening))
+
+    def construct_mapper(self) -> EnvelopeMapper:
+        """The mapper that reads envelopes."""
+        return EnvelopeMapper()
+
+    @property
+    def pool(self) -> SqliteConnectionPool:
+        """The open connections of the file."""
+        return cast(JournalRecorder, self.recorder).datastore.journal_pool
+
+    def save(self, *objs: Any, **kwargs: Any) -> NoReturn:
+        """Refused: there is one way to write."""
+        raise _refusal()
+
+    def take_snapshot(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Refused: snapshots are written with the commit that crosses the boundary."""
+        raise _refusal()
+
+
+def _refusal() -> StoreUnsupported:
+    return StoreUnsupported(
+        "eventsourcing application",
+        "expected events through Journal.commit; there is no other way to write a journal",
+    )

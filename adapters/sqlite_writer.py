@@ -1,0 +1,230 @@
+"""The one thread that writes to a journal file, in the order in which it was asked.
+
+Imported by the store. Everything that waits in the queue shares one
+transaction and one COMMIT; nothing waits for company. What a failure means is
+decided here: not written, or unknown.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Sequence
+from typing import Any, Final
+
+from adapters.answers import wake
+from adapters.commit_signal import CommitSignal
+from adapters.sqlite_driver import FULL, is_busy, primary_code, sqlite
+from adapters.sqlite_errors import write_error
+from adapters.sqlite_jobs import Job
+from adapters.sqlite_pool import SqliteConnection, SqliteConnectionPool
+from domain.errors import MinutebookError, OutcomeUnknown, StoreTimeout
+from domain.ports import CommitStatus, Probe, Receipt
+
+Jobs = Sequence[Job[Any]]
+
+#: How long after its deadline a caller gets an answer although the disk gave none.
+GRACE_S: Final = 1.0
+
+
+class SqliteWriter:
+    """The writing thread of one store.
+
+    `unknown` holds the sessions whose last commit has an unknown outcome; they
+    are refused. `busy` is held while a group is carried out: who holds it knows
+    that nothing is under way.
+
+    Args:
+        pool: gives the connection; a broken one goes back closed.
+        name: what to call the store in a message.
+        probe: called around the COMMIT of a group that appends events.
+        signal: rung after it.
+    """
+
+    def __init__(self, pool: SqliteConnectionPool, name: str, probe: Probe, signal: CommitSignal) -> None:
+        self.unknown: set[str] = set()
+        self.busy = threading.Lock()
+        self._pool = pool
+        self._name = name
+        self._probe = probe
+        self._signal = signal
+        self._jobs: queue.SimpleQueue[Job[Any] | None] = queue.SimpleQueue()
+        self._open_jobs: set[Job[Any]] = set()
+        self._stopping = False
+        self._ended = threading.Event()
+        self._connection: SqliteConnection | None = None
+        self._thread = threading.Thread(target=self._run, name=f"writes {name}", daemon=True)
+        self._watch = threading.Thread(target=self._watch_over, name=f"watches {name}", daemon=True)
+
+    def start(self) -> None:
+        """Begin to write."""
+        self._thread.start()
+        self._watch.start()
+
+    def submit(self, job: Job[Any]) -> None:
+        """Queue a change; its answer is woken when it is durable or refused."""
+        self._open_jobs.add(job)
+        self._jobs.put(job)
+
+    def close(self) -> None:
+        """Write what is queued, close the connection, end the threads."""
+        self._jobs.put(None)
+        self._thread.join()
+        self._ended.set()
+        self._watch.join()
+
+    def _run(self) -> None:
+        while not self._stopping:
+            first = self._jobs.get()
+            with self.busy:
+                jobs = self._queued_from(first)
+                self._carry_out([job for job in jobs if job.claim()])
+                self._open_jobs.difference_update(jobs)
+        self._drop_connection()
+
+    def _queued_from(self, first: Job[Any] | None) -> list[Job[Any]]:
+        jobs: list[Job[Any]] = []
+        job = first
+        while job is not None:
+            jobs.append(job)
+            try:
+                job = self._jobs.get_nowait()
+            except queue.Empty:
+                return jobs
+        self._stopping = True
+        return jobs
+
+    # --- one group ------------------------------------------------------------------
+
+    def _carry_out(self, jobs: Jobs) -> None:
+        while jobs:
+            jobs = self._attempt(jobs)
+
+    def _attempt(self, jobs: Jobs) -> Jobs:
+        """Try a group once; what has to be tried again."""
+        try:
+            raw = self._opened().raw
+            raw.execute("BEGIN IMMEDIATE")
+            outcomes = [self._outcome(raw, job) for job in jobs]
+            appends = any(_appended(job, outcome) for job, outcome in zip(jobs, outcomes, strict=True))
+            if appends:
+                self._probe("before_commit")
+        except Exception as e:  # whatever it was: there has been no COMMIT
+            return self._not_written(jobs, e)
+        try:
+            self._commit(raw, jobs)
+            if appends:
+                self._probe("after_commit")
+        except Exception as e:
+            if is_busy(e) or primary_code(e) == FULL:
+                return self._not_written(jobs, e)
+            self._unknown(jobs, e)
+            return ()
+        self._written(jobs, outcomes)
+        return ()
+
+    def _outcome(self, raw: sqlite.Connection, job: Job[Any]) -> Any:
+        """What a job gives; a refusal (an error of ours) comes back as a value."""
+        if job.appends and job.session_id in self.unknown:
+            return OutcomeUnknown(job.session_id, "an earlier commit's outcome is unknown; settle it first")
+        try:
+            return job.run(raw)
+        except MinutebookError as e:
+            return e
+
+    def _commit(self, raw: sqlite.Connection, jobs: Jobs) -> None:
+        while True:
+            try:
+                raw.execute("COMMIT")
+                return
+            except sqlite.Error as e:
+                if not is_busy(e) or any(job.expired() for job in jobs):
+                    raise
+
+    # --- how it ended ----------------------------------------------------------------
+
+    def _written(self, jobs: Jobs, outcomes: Sequence[Any]) -> None:
+        for job, outcome in zip(jobs, outcomes, strict=True):
+            if isinstance(outcome, MinutebookError):
+                job.answer.refuse(outcome)
+            else:
+                job.answer.put(outcome)
+        wake(job.answer for job in jobs)
+        if self._signal:
+            self._signal.ring({job.session_id for job in jobs if job.appends})
+
+    def _not_written(self, jobs: Jobs, error: Exception) -> Jobs:
+        if not self._rolled_back():
+            self._unknown(jobs, error)
+            return ()
+        if is_busy(error):
+            self._refuse([job for job in jobs if job.expired()], error)
+            return [job for job in jobs if not job.expired() and not job.answer.done]
+        if len(jobs) > 1:  # one of them may be the reason: it must not take the others with it
+            for job in jobs:
+                self._carry_out([job])
+            return ()
+        self._refuse(jobs, error)
+        return ()
+
+    def _refuse(self, jobs: Jobs, error: Exception) -> None:
+        for job in jobs:
+            job.answer.refuse(write_error(self._name, error))
+        wake(job.answer for job in jobs)
+
+    def _unknown(self, jobs: Jobs, error: Exception) -> None:
+        # Closed first: from here on this handle cannot bring the commit about.
+        self._drop_connection()
+        for job in jobs:
+            if job.appends:
+                self.unknown.add(job.session_id)
+            refusal = OutcomeUnknown(job.session_id, f"the commit may have happened ({error}); settle it")
+            refusal.__cause__ = error
+            job.answer.refuse(refusal)
+        wake(job.answer for job in jobs)
+
+    def _rolled_back(self) -> bool:
+        if self._connection is None:
+            return True
+        try:
+            if self._connection.raw.in_transaction:
+                self._connection.raw.execute("ROLLBACK")
+        except sqlite.Error:
+            return False
+        return True
+
+    # --- a disk that hangs -----------------------------------------------------------
+
+    def _watch_over(self) -> None:
+        while not self._ended.wait(GRACE_S):
+            overdue = [job for job in list(self._open_jobs) if job.expired(GRACE_S) and not job.answer.done]
+            for job in overdue:
+                job.answer.refuse(self._overdue(job))
+            wake(job.answer for job in overdue)
+
+    def _overdue(self, job: Job[Any]) -> MinutebookError:
+        if job.claim():
+            return StoreTimeout(
+                self._name, "the store was busy all the time; nothing was written. Try again."
+            )
+        if job.appends:
+            self.unknown.add(job.session_id)
+        return OutcomeUnknown(job.session_id, "the store has not answered in time; settle it")
+
+    # --- the connection --------------------------------------------------------------
+
+    def _opened(self) -> SqliteConnection:
+        if self._connection is None:
+            self._connection = self._pool.get_connection()
+        return self._connection
+
+    def _drop_connection(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is None:
+            return
+        connection.close()
+        self._pool.put_connection(connection)
+
+
+def _appended(job: Job[Any], outcome: Any) -> bool:
+    return job.appends and isinstance(outcome, Receipt) and outcome.status is CommitStatus.COMMITTED

@@ -1,0 +1,394 @@
+"""Every error that the library raises on purpose.
+
+The branches answer one question, what may the caller do next:
+
+    Rejected          nothing was written; change the call and try again
+    Conflict          nothing was written; read where things stand, then retry
+    Fenced            this handle may write no more; open the session again
+    OutcomeUnknown    it may or may not have been written; settle it first
+    Corrupt           stop; the stored bytes are not what was written
+    StoreFailure      the engine failed; the cause is kept
+    RecoveryRequired  somebody has to say what happened
+
+Each class has a stable `code`. Attributes carry the parts of the message.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+
+def preview(value: object, limit: int = 80) -> str:
+    """`repr` of a value, bounded and printable, safe to show in a message."""
+    text = ascii(value)
+    return text if len(text) <= limit else text[: limit - 3] + "..."
+
+
+class MinutebookError(Exception):
+    """The root of the tree. `code` is stable; the text is for people."""
+
+    code: ClassVar[str] = "MINUTEBOOK_ERROR"
+
+    @property
+    def details(self) -> dict[str, Any]:
+        """The error's own attributes, as plain values."""
+        return {k: v for k, v in vars(self).items() if not k.startswith("_")}
+
+
+# --- nothing was written ---------------------------------------------------
+
+
+class Rejected(MinutebookError):
+    """Refused; nothing was written. Change the call."""
+
+    code = "REJECTED"
+
+
+class InvalidId(Rejected, ValueError):
+    """An id is not one path segment of the allowed alphabet."""
+
+    code = "INVALID_ID"
+
+    def __init__(self, kind: str, value: object) -> None:
+        self.kind, self.value = kind, preview(value)
+        super().__init__(
+            f"expected a {kind} id: a letter or digit, then up to 127 of A-Z a-z 0-9 . _ -, "
+            f"without '..'; got {self.value}. Ids are refused, never cleaned up: choose another."
+        )
+
+
+class InvalidOptions(Rejected, ValueError):
+    """A configuration that cannot work. Nothing was opened or sent."""
+
+    code = "INVALID_OPTIONS"
+
+    def __init__(self, option: str, expected: str, actual: object) -> None:
+        self.option, self.expected, self.actual = option, expected, preview(actual)
+        super().__init__(f"option {option!r}: expected {expected}, got {self.actual}")
+
+
+class ValueRefused(Rejected, ValueError):
+    """A value cannot be kept in a journal; `path` says where in it."""
+
+    code = "VALUE_REFUSED"
+
+    def __init__(self, path: str, expected: str, actual: object) -> None:
+        self.path, self.expected, self.actual = path, expected, preview(actual)
+        super().__init__(f"at {path}: expected {expected}, got {self.actual}")
+
+
+class RuleViolated(Rejected):
+    """An event may not follow the journal as it stands.
+
+    Raised on writing (nothing is written) and on replay, where it means that
+    the journal was not written by these rules (see `JournalBlocked`).
+    """
+
+    code = "DURABLE_EVENT_INVALID_TRANSITION"
+
+    def __init__(self, rule: str, event_type: str, sequence: int | None = None) -> None:
+        self.rule, self.event_type, self.sequence = rule, event_type, sequence
+        where = f" at sequence {sequence}" if sequence is not None else ""
+        super().__init__(f"{event_type}{where} is not allowed: {rule}")
+
+
+class SendRejected(Rejected):
+    """An input was not accepted. `reason` is one of a closed list of words."""
+
+    code = "SEND_REJECTED"
+
+    def __init__(self, reason: str, message: str) -> None:
+        self.reason = reason
+        super().__init__(f"{reason}: {message}")
+
+
+class UnsettledEffectsFull(SendRejected):
+    """Too many effects of unknown outcome; no new work until some are reconciled."""
+
+    code = "UNSETTLED_EFFECTS_FULL"
+
+    def __init__(self, count: int, limit: int) -> None:
+        self.count, self.limit = count, limit
+        super().__init__(
+            self.code,
+            f"{count} effects have an unknown outcome (limit {limit}); "
+            "settle some with reconcile_tool_outcome",
+        )
+
+
+class SessionNotFound(Rejected, LookupError):
+    """No such session in this store, for this owner."""
+
+    code = "SESSION_NOT_FOUND"
+
+    def __init__(self, session_id: str, store: str) -> None:
+        self.session_id, self.store = session_id, store
+        super().__init__(
+            f"no session {session_id!r} in {store} for this owner. "
+            "A memory store does not outlive its process; check the path and the id."
+        )
+
+
+class SessionExists(Rejected):
+    """A session of that id is already there; resume it or choose another id."""
+
+    code = "SESSION_EXISTS"
+
+    def __init__(self, session_id: str) -> None:
+        self.session_id = session_id
+        super().__init__(f"session {session_id!r} exists: resume it, or choose another id")
+
+
+class SessionClosed(Rejected):
+    """The session or this handle is closed. Reads stay allowed."""
+
+    code = "SESSION_CLOSED"
+
+    def __init__(self, session_id: str, final: bool) -> None:
+        self.session_id, self.final = session_id, final
+        how = "is closed for good" if final else "was left by this handle; resume it"
+        super().__init__(f"session {session_id!r} {how}")
+
+
+class StreamError(Rejected):
+    """`stream()` was called where there is nothing to stream, or a second time."""
+
+    code = "STREAM_ERROR"
+
+    def __init__(self, reason: str, message: str) -> None:
+        self.reason = reason
+        super().__init__(f"{reason}: {message}")
+
+
+class InteractionError(Rejected):
+    """An answer does not fit an open interaction. `reason` is a stable word."""
+
+    code = "INTERACTION_ERROR"
+
+    def __init__(self, reason: str, message: str) -> None:
+        self.reason = reason
+        super().__init__(f"{reason}: {message}")
+
+
+class RecoveryRejected(Rejected):
+    """The plan does not call for this decision."""
+
+    code = "DURABLE_RECOVERY_INVALID_STATE"
+
+    def __init__(self, action: str, message: str) -> None:
+        self.action = action
+        super().__init__(f"{action}: {message}")
+
+
+class UnsafeRollover(RecoveryRejected):
+    """A rollover would forget a non-idempotent effect; `complete_turn` is the way on."""
+
+    code = "UNSAFE_ROLLOVER"
+
+
+# --- somebody else wrote first ---------------------------------------------
+
+
+class Conflict(MinutebookError):
+    """Nothing was written: the journal moved on. Read it again, then decide anew."""
+
+    code = "CONFLICT"
+
+
+class HeadConflict(Conflict):
+    """The session's head is not the expected one."""
+
+    code = "DURABLE_EVENT_SEQUENCE_CONFLICT"
+
+    def __init__(self, session_id: str, expected: int, actual: int) -> None:
+        self.session_id, self.expected, self.actual = session_id, expected, actual
+        super().__init__(
+            f"session {session_id!r}: expected head {expected}, found {actual}; "
+            "another writer was first. Read the journal again."
+        )
+
+
+class CommandConflict(Conflict):
+    """A command id was used before, for something else."""
+
+    code = "DURABLE_COMMAND_CONFLICT"
+
+    def __init__(self, session_id: str, command_id: str) -> None:
+        self.session_id, self.command_id = session_id, command_id
+        super().__init__(
+            f"session {session_id!r}: command {command_id!r} was used before with other "
+            "content. Use a new command id for a new decision."
+        )
+
+
+class LeaseConflict(Conflict):
+    """Another live holder has the session."""
+
+    code = "DURABLE_EXECUTION_LEASE_CONFLICT"
+
+    def __init__(self, session_id: str, holder: str, expires_at: str) -> None:
+        self.session_id, self.holder, self.expires_at = session_id, holder, expires_at
+        super().__init__(
+            f"session {session_id!r} is held by {holder} until {expires_at}. "
+            "Wait, stop that holder, or use another session."
+        )
+
+
+# --- this handle may write no more -----------------------------------------
+
+
+class Fenced(MinutebookError):
+    """This handle may write no more. Open the session again."""
+
+    code = "JOURNAL_FENCED"
+
+    def __init__(self, session_id: str, why: str) -> None:
+        self.session_id, self.why = session_id, why
+        super().__init__(f"session {session_id!r} takes no more events from here: {why}")
+
+
+class LeaseLost(Fenced):
+    """The lease is not ours any more, or it ran out."""
+
+    code = "DURABLE_EXECUTION_LEASE_LOST"
+
+
+class LeaseRequired(Fenced):
+    """The session has been leased before; writing needs a lease."""
+
+    code = "DURABLE_EXECUTION_LEASE_REQUIRED"
+
+
+class OutcomeUnknown(Fenced):
+    """A commit may or may not have happened. Fenced until that is settled."""
+
+    code = "DURABLE_COMMIT_OUTCOME_UNKNOWN"
+
+
+# --- the stored bytes are not what was written ------------------------------
+
+
+class Corrupt(MinutebookError):
+    """The journal cannot be trusted from `sequence` on. Stop; nothing was changed."""
+
+    code = "SESSION_STORE_CORRUPT"
+
+    def __init__(self, where: str, expected: str, actual: object, sequence: int | None = None) -> None:
+        self.where, self.expected, self.actual, self.sequence = (
+            where,
+            expected,
+            preview(actual),
+            sequence,
+        )
+        at = f" at sequence {sequence}" if sequence is not None else ""
+        super().__init__(f"{where}{at}: expected {expected}, got {self.actual}")
+
+
+class JournalBlocked(Corrupt):
+    """The journal holds something that these rules cannot fold: an unknown type,
+    a newer version, a broken rule. It is shown raw, never skipped."""
+
+    code = "JOURNAL_BLOCKED"
+
+
+# --- the engine --------------------------------------------------------------
+
+
+class StoreFailure(MinutebookError):
+    """The storage engine failed. `__cause__` is the engine's own error."""
+
+    code = "SESSION_STORE_FAILED"
+
+    def __init__(self, store: str, message: str) -> None:
+        self.store = store
+        super().__init__(f"{store}: {message}")
+
+
+class StoreReadFailed(StoreFailure):
+    """Reading failed."""
+
+    code = "SESSION_STORE_READ_FAILED"
+
+
+class StoreWriteFailed(StoreFailure):
+    """Writing failed and nothing was written."""
+
+    code = "SESSION_STORE_WRITE_FAILED"
+
+
+class StoreTimeout(StoreFailure):
+    """The store did not answer in time; nothing was written."""
+
+    code = "SESSION_STORE_LOCK_TIMEOUT"
+
+
+class StoreUnsupported(StoreFailure):
+    """The file is there but this library cannot use it as it is."""
+
+    code = "STORE_UNSUPPORTED"
+
+
+class NotAJournal(StoreUnsupported):
+    """The path is no journal: missing, a directory, not SQLite, another schema."""
+
+    code = "NOT_A_JOURNAL"
+
+
+class NewerFormat(StoreUnsupported):
+    """The journal was written by a newer version; it was not touched."""
+
+    code = "JOURNAL_FORMAT_NEWER"
+
+
+# --- models and tools ----------------------------------------------------------
+
+
+class ModelFailed(MinutebookError):
+    """A model attempt ended without a usable response.
+
+    Args:
+        kind: a stable word, e.g. `rate_limited`, `stream_cut`, `bad_request`.
+        retryable: whether a new attempt may succeed.
+        bytes_sent: whether the request may have reached the provider (and been billed).
+        retry_after_s: seconds the provider asked us to wait, if it said so.
+        received_digest: SHA-256 (hex) of what had arrived, if anything had.
+    """
+
+    code = "MODEL_FAILED"
+
+    def __init__(
+        self,
+        kind: str,
+        message: str,
+        *,
+        retryable: bool = False,
+        bytes_sent: bool = True,
+        retry_after_s: float | None = None,
+        received_digest: str | None = None,
+        status: int | None = None,
+    ) -> None:
+        self.kind, self.message = kind, message
+        self.retryable, self.bytes_sent = retryable, bytes_sent
+        self.retry_after_s, self.received_digest = retry_after_s, received_digest
+        self.status = status
+        super().__init__(f"{kind}: {message}")
+
+
+class ReplayMiss(MinutebookError):
+    """An offline replay was asked for an attempt that the journal does not hold."""
+
+    code = "REPLAY_MISS"
+
+    def __init__(self, attempt_id: str) -> None:
+        self.attempt_id = attempt_id
+        super().__init__(f"the recording holds no model attempt {attempt_id!r}; replay opens no socket")
+
+
+class ArgumentsRefused(Rejected, ValueError):
+    """A call's raw argument text is not one JSON object that fits the tool."""
+
+    code = "MALFORMED_ARGUMENTS"
+
+    def __init__(self, reason: str, raw: str) -> None:
+        self.reason, self.raw = reason, preview(raw, 200)
+        super().__init__(f"{reason}; got {self.raw}")

@@ -1,0 +1,344 @@
+"""From a step of the plan to the commands that carry it out.
+
+Synchronous: everything here goes into the entry that is being composed. What has
+to happen outside (send, run, ask) is returned as a launch and begins only after
+the entry is durable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from domain import compaction, inputs, model_attempt, permission, request, tool, turn
+from domain.arguments import parse_arguments
+from domain.decider import Command, EndRequest, OnCall, Reject, Schedule, StartAttempt
+from domain.envelope import Actor
+from domain.errors import ArgumentsRefused, InvalidOptions
+from domain.next_steps import Action, Step
+from domain.permission import Decision
+from domain.ports import ModelProvider, Parameters
+from domain.state import CallState, State
+from domain.values import ActorKind, Priority, SideEffect, Verdict
+from minutebook.arguments import bind
+from minutebook.conversation import Conversation
+from minutebook.interactions import Interaction
+from minutebook.tool_definition import ToolDefinition, ToolSet
+from projections.permission_policy import CallFacts, Grant, Policy, Rule, before_handler, resolve
+
+POLICY = Actor(ActorKind.POLICY)
+
+
+@dataclass(frozen=True, slots=True)
+class SendRequest:
+    """Send the request of an attempt."""
+
+    attempt_id: str
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class RunTool:
+    """Run a tool's code. `arguments` are bound to its parameters."""
+
+    tool_id: str
+    index: int
+    definition: ToolDefinition
+    arguments: dict[str, Any]
+    run: int
+    idempotency_key: str
+    side_effect: SideEffect
+
+
+@dataclass(frozen=True, slots=True)
+class AskHandler:
+    """Ask the application's permission handler about a call."""
+
+    tool_id: str
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class AskPerson:
+    """Ask the application's confirmation handler to answer for a person."""
+
+    interaction: Interaction
+
+
+Launch = SendRequest | RunTool | AskHandler | AskPerson
+
+
+class Carrier:
+    """Turns steps into commands. Holds what the journal does not: provider, tools, handler."""
+
+    def __init__(
+        self,
+        provider: ModelProvider,
+        tools: ToolSet,
+        conversation: Conversation,
+        has_handler: bool,
+    ) -> None:
+        self._provider, self._tools, self._conversation = provider, tools, conversation
+        self._has_handler = has_handler
+
+    def commands(self, state: State, step: Step) -> Iterator[Command | Launch]:
+        """The commands of an automatic step, in order; launches come last."""
+        match step.action:
+            case Action.START_NEXT_REQUEST:
+                yield _accept(state, step.subject)
+            case Action.RESUME_REQUEST:
+                yield from _begin_request(state)
+            case Action.RECONCILE_MODEL_OUTCOME:
+                yield model_attempt.Reconcile("lost", evidence='recorded policy on_lost_attempt="retry"')
+            case Action.ABORT_TURN:
+                by = state.steering_inputs()[0].input_id
+                yield turn.AbortTurn("steering", by)
+            case Action.NEXT_ATTEMPT:
+                yield from self._next_attempt(state)
+            case Action.FAIL_REQUEST:
+                yield _failure(state, step.reason)
+            case Action.FINISH_ABORT:
+                assert state.request is not None
+                yield EndRequest("abort", request.Interrupt(state.request.abort_reason or "abort"))
+            case Action.FAIL_COMPACTION:
+                yield from _fail_compaction(state, step)
+            case Action.COMPLETE_TURN:
+                assert state.attempt is not None
+                yield turn.CompleteTurn(len(state.calls), state.attempt.stop)
+            case Action.APPLY_INPUT:
+                yield _apply(state, step.subject)
+            case Action.PREPARE_INPUT:
+                assert state.request is not None
+                yield inputs.FinishPreparation(state.request.unprepared)
+            case Action.CONTINUE_REQUEST:
+                assert state.request is not None
+                number = (state.turn.number if state.turn else 0) + 1
+                yield turn.StartTurn(number, state.request.settings_digest)
+            case Action.FINALIZE_REQUEST:
+                assert state.request is not None
+                text = self._conversation.transcript.last_text()
+                yield request.Complete(text, dict(state.request.usage))
+            case _:
+                yield from self._about_call(state, step)
+
+    def _about_call(self, state: State, step: Step) -> Iterator[Command | Launch]:
+        assert step.index is not None
+        call = state.calls[step.index]
+        match step.action:
+            case Action.REJECT_CALL:
+                yield self._reject(call, step.reason)
+            case Action.SCHEDULE_CALL:
+                yield self._schedule(call)
+            case Action.CANCEL_TOOL:
+                yield from _cancel(call, step.reason)
+            case Action.EVALUATE:
+                yield from self._evaluate(state, call)
+            case Action.ASK:
+                yield OnCall(call.index, permission.Ask(self.summary(call)))
+            case Action.START_TOOL:
+                yield from self._start(state, call)
+
+    # --- model -----------------------------------------------------------------------
+
+    def _next_attempt(self, state: State) -> Iterator[Command | Launch]:
+        assert state.request is not None and state.turn is not None
+        settings = state.request.settings
+        assert settings is not None
+        parameters = Parameters(
+            settings.model, settings.system_prompt, settings.temperature, settings.max_output_tokens
+        )
+        body, digest = self._conversation.request(self._tools.specs(), parameters)
+        yield StartAttempt(
+            self._provider.provider,
+            self._provider.api,
+            settings.model,
+            digest,
+            len(body),
+            self._tools.digest,
+            {"temperature": settings.temperature, "max_output_tokens": settings.max_output_tokens},
+        )
+        number = (state.attempt.number if state.attempt else 0) + 1
+        yield SendRequest(f"{state.turn.turn_id}.a{number}", body)
+
+    # --- calls -------------------------------------------------------------------------
+
+    def _raw(self, call: CallState) -> str:
+        return self._conversation.transcript.call(call.call_id).arguments
+
+    def input_of(self, call: CallState) -> dict[str, Any]:
+        """The exact input of a scheduled call."""
+        updated = self._conversation.updated_inputs.get(call.call_id)
+        return updated if updated is not None else parse_arguments(self._raw(call))
+
+    def _reject(self, call: CallState, reason: str) -> Command:
+        if reason == "malformed":
+            try:
+                parse_arguments(self._raw(call))
+                message = "the arguments are not one JSON object"
+            except ArgumentsRefused as e:
+                message = str(e)
+            return Reject(call.index, reason, message)
+        messages = {
+            "truncated": "The response was cut off, refused or paused; none of its calls was run.",
+            "interrupted": "A newer input came first; the call was not run.",
+        }
+        return Reject(call.index, reason, messages[reason])
+
+    def _schedule(self, call: CallState) -> Command:
+        definition = self._tools.get(call.name)
+        if definition is None:
+            known = ", ".join(self._tools) or "none"
+            return Reject(call.index, "unknown_tool", f"there is no tool {call.name!r}; there are: {known}")
+        raw = self._raw(call)
+        try:
+            bind(definition, parse_arguments(raw))
+        except ArgumentsRefused as e:
+            return Reject(call.index, "invalid", str(e))
+        return Schedule(
+            call.index,
+            raw,
+            definition.digest,
+            definition.side_effect,
+            definition.kind,
+            definition.interrupt,
+            definition.category,
+            definition.destructive,
+        )
+
+    def _present(self, call: CallState) -> ToolDefinition | None:
+        definition = self._tools.get(call.name)
+        assert call.tool is not None
+        return definition if definition and definition.digest == call.tool.tool_digest else None
+
+    def summary(self, call: CallState) -> str:
+        arguments = ", ".join(f"{name}={value!r}" for name, value in self.input_of(call).items())
+        text = f"{call.name}({arguments})"
+        return text if len(text) <= 500 else text[:497] + "..."
+
+    def _evaluate(self, state: State, call: CallState) -> Iterator[Command | Launch]:
+        definition = self._present(call)
+        if definition is None:
+            yield from _cancel(call, "tool_unavailable")
+            return
+        if self._has_handler and before_handler(policy_of(state), self._facts(call, definition)) is None:
+            yield AskHandler(call.call_id, call.index)
+            return
+        yield self.evaluation(state, call.index)
+
+    def evaluation(self, state: State, index: int, handler: Verdict | str | None = "unset") -> Command:
+        """The verdict on a call, with the handler's answer if it was asked."""
+        assert state.session is not None
+        call = state.calls[index]
+        definition = self._present(call)
+        assert definition is not None and call.permission is not None
+        decision = resolve(policy_of(state), self._facts(call, definition, handler))
+        verdict, source, explanation = decision.verdict, decision.source, decision.explanation
+        if verdict is Verdict.ASK and call.permission.by_person:
+            verdict, source = Verdict.ALLOW, "person"  # type: ignore[assignment]  # one word more than a policy has
+            explanation = (*explanation, "a person has allowed exactly this input")
+        return OnCall(
+            index,
+            permission.Evaluate(
+                verdict, source, state.session.policy_digest, decision.rule_id, tuple(explanation)
+            ),
+        )
+
+    def _facts(
+        self, call: CallState, definition: ToolDefinition, handler: Verdict | str | None = "unset"
+    ) -> CallFacts:
+        assert call.permission is not None
+        own, _ = definition.own_check(bind(definition, self.input_of(call)))
+        return CallFacts(
+            call.name,
+            definition.category,
+            definition.kind,
+            definition.destructive,
+            call.permission.input_digest,
+            own,
+            handler,  # type: ignore[arg-type]  # Verdict, None or "unset"
+        )
+
+    def _start(self, state: State, call: CallState) -> Iterator[Command | Launch]:
+        assert call.tool is not None and call.permission is not None
+        definition = self._present(call)
+        again = call.tool.status in (tool.Status.STARTED, tool.Status.UNKNOWN)
+        if definition is None:
+            # What was started and is gone cannot be run again, nor be called cancelled:
+            # nothing is appended, and the loop leaves the decision to somebody.
+            if not again or call.tool.side_effect is SideEffect.PURE:
+                yield from _cancel(call, "tool_unavailable")
+            return
+        exact = self.input_of(call)
+        bound = bind(definition, exact)
+        side_effect, why = call.tool.side_effect, None
+        if not again and call.permission.questions == 0:
+            try:
+                side_effect, why = definition.narrowed(bound)
+            except InvalidOptions as e:
+                yield from _cancel(call, f"tool_misdeclared: {e}")
+                return
+        key = call.tool.idempotency_key or f"{state.session_id}/{call.call_id}"
+        updated = call.call_id in self._conversation.updated_inputs
+        digest = call.permission.input_digest
+        yield OnCall(call.index, tool.Start(digest, key, exact if updated else None, side_effect, why))
+        run = call.tool.run + 1
+        yield RunTool(call.call_id, call.index, definition, bound, run, key, side_effect)
+
+
+def policy_of(state: State) -> Policy:
+    """The session's permission policy as the resolver takes it."""
+    assert state.session is not None
+    session = state.session
+    return Policy(
+        session.settings.permission_mode,
+        tuple(Rule(r.scope_of, r.name, r.verdict, r.rule_id) for r in session.rules),  # type: ignore[arg-type]  # the payload has the same two words
+        tuple(Grant(g.scope_of, g.name, g.grant_id, g.expires_at) for g in session.grants),  # type: ignore[arg-type]  # the payload has the same two words
+    )
+
+
+def _accept(state: State, input_id: str) -> Command:
+    assert state.session is not None
+    item = state.queue.find(input_id)
+    settings = state.session.settings
+    max_turns = item.max_turns if item and item.max_turns else settings.max_turns
+    return request.AcceptRequest(input_id, settings, settings.context, max_turns)
+
+
+def _begin_request(state: State) -> Iterator[Command]:
+    assert state.request is not None
+    own = state.queue.find(state.request.input_id)
+    if own is not None:
+        yield inputs.ApplyInput(own.input_id, Priority.NEXT, 1)
+    yield request.StartRequest()
+
+
+def _apply(state: State, input_id: str) -> Command:
+    item = state.queue.find(input_id)
+    assert item is not None
+    number = (state.turn.number if state.turn else 0) + 1
+    return inputs.ApplyInput(input_id, item.priority, number)
+
+
+def _failure(state: State, reason: str) -> Command:
+    assert state.request is not None
+    if reason == "max_turns":
+        code, message = "MAX_TURNS", f"the request used its {state.request.max_turns} turns"
+    else:
+        assert state.attempt is not None
+        code = state.attempt.error_code or "attempts_used_up"
+        message = state.attempt.error_message or f"after {state.attempt.number} attempts"
+    return EndRequest("error", request.Fail(code, message))
+
+
+def _fail_compaction(state: State, step: Step) -> Iterator[Command]:
+    attempt = state.compaction_attempt
+    if attempt is not None and attempt.status is model_attempt.Status.STARTED:
+        yield model_attempt.Reconcile("lost", evidence="the process that ran the compaction is gone")
+    yield compaction.FailCompaction(step.subject, step.reason)
+
+
+def _cancel(call: CallState, reason: str) -> Iterator[Command]:
+    if call.permission is not None and call.permission.decision is Decision.PENDING:
+        yield OnCall(call.index, permission.Withdraw(reason))
+    yield OnCall(call.index, tool.Cancel(reason))

@@ -1,0 +1,114 @@
+"""Puts the library together: the only module of the package that names adapters.
+
+Adapters are imported when something is opened, so that `import minutebook` needs
+neither an engine nor an SDK.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from recovery.coordinator import RecoveryCoordinator
+
+from domain.errors import InvalidOptions
+from domain.ports import Holder, ModelProvider, StoreDescription
+from minutebook.config import SessionConfig
+from minutebook.opening import OpenSession, World
+from minutebook.provider_config import ProviderConfig
+
+if TYPE_CHECKING:
+    from adapters.memory_journal import MemoryStore
+    from adapters.sqlite_store import SqliteStore
+
+
+def memory() -> MemoryStore:
+    """A journal in this process's memory, gone with it. For tests and trials."""
+    from adapters.memory_journal import MemoryStore
+
+    return MemoryStore()
+
+
+def sqlite(path: str | os.PathLike[str]) -> SqliteStore:
+    """A journal in one SQLite file, made (readable by its owner only) if it does not exist.
+
+    This only describes it: opening a session opens the file.
+    """
+    from adapters.sqlite_store import SqliteStore
+
+    return SqliteStore(path)
+
+
+def create_session(
+    config: SessionConfig, *, store: StoreDescription | None = None, session_id: str | None = None
+) -> OpenSession:
+    """`async with create_session(config, store=...) as session`: a new session.
+
+    Args:
+        store: `sqlite(path)`, or `memory()`, which is also the default.
+        session_id: one path segment; minted if not given.
+
+    Raises:
+        InvalidId, InvalidOptions: at once. What entering raises: see `OpenSession`.
+    """
+    return OpenSession(config, _world(store or memory()), session_id, resume=False)
+
+
+def resume_session(session_id: str, config: SessionConfig, *, store: StoreDescription) -> OpenSession:
+    """`async with resume_session(id, config, store=...) as session`: go on where it stood.
+
+    Entering executes nothing; the first `stream`, `run`, `send`, `respond` or
+    `wait_idle` does. Settings that differ from the journal's are recorded and count
+    from the next request on.
+
+    Raises:
+        InvalidId, InvalidOptions: at once. What entering raises: see `OpenSession`.
+    """
+    return OpenSession(config, _world(store), session_id, resume=True)
+
+
+@asynccontextmanager
+async def open_coordinator(
+    session_id: str, *, store: StoreDescription, owner_id: str = "local", actor_id: str | None = None
+) -> AsyncIterator[RecoveryCoordinator]:
+    """`async with open_coordinator(id, store=...) as coordinator`: decide what happened."""
+    from adapters.system import SystemClock, SystemIds
+
+    async with (
+        store.open(owner_id=owner_id) as journal,
+        RecoveryCoordinator.open(
+            journal, session_id, clock=SystemClock(), ids=SystemIds(), holder=_holder(actor_id, "")
+        ) as coordinator,
+    ):
+        yield coordinator
+
+
+def _world(store: StoreDescription) -> World:
+    from adapters.system import SystemClock, SystemIds
+
+    if not callable(getattr(store, "open", None)):
+        raise InvalidOptions("store", "mb.sqlite(path) or mb.memory()", store)
+    return World(store, _provider, SystemClock(), SystemIds(), _holder)
+
+
+def _provider(config: SessionConfig) -> ModelProvider:
+    if not isinstance(config.provider, ProviderConfig):
+        return config.provider
+    from adapters.providers import make_provider
+
+    return make_provider(config.provider, probe=config.probe)
+
+
+def _holder(worker_id: str | None, lease_id: str) -> Holder:
+    from adapters.system import this_process
+
+    process = this_process()
+    return Holder(
+        worker_id or f"process-{process.process_id}",
+        lease_id,
+        process.boot_id,
+        process.process_id,
+        process.process_started,
+    )

@@ -1,0 +1,96 @@
+"""The live feed of one session: durable events after their commit, deltas at once.
+
+Readers keep their own position. Durable events are read from the journal when
+they are no longer in memory, so a slow reader never loses one. Deltas are kept
+for a bounded while; a reader that comes too late is told how many are gone.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Final
+
+import anyio
+
+from domain import catalogue
+from domain.envelope import Recorded
+from domain.errors import MinutebookError
+from domain.ports import JournalReader
+from minutebook.stream_events import StreamEvent
+
+MAX_RECENT_EVENTS: Final = 512
+MAX_DELTAS: Final = 1000
+
+
+class Feed:
+    """What readers of one session are woken by."""
+
+    def __init__(self, journal: JournalReader, session_id: str, sequence: int) -> None:
+        self._journal, self._session_id = journal, session_id
+        self.sequence = sequence
+        self._recent: deque[Recorded] = deque(maxlen=MAX_RECENT_EVENTS)
+        #: (sequence of the durable event they follow, the delta), numbered from `_first_delta`.
+        self._deltas: deque[tuple[int, StreamEvent]] = deque()
+        self._first_delta = 0
+        self._changed = anyio.Event()
+        #: Why nothing more comes at present, or for good.
+        self.stopped: MinutebookError | None = None
+        self.closed = False
+
+    def publish(self, events: Sequence[Recorded]) -> None:
+        """Take durable events, in order."""
+        self._recent.extend(events)
+        self.sequence = events[-1].sequence
+        self._wake()
+
+    def delta(self, event: StreamEvent) -> None:
+        """Take something live that follows what is durable now."""
+        self._deltas.append((self.sequence, event))
+        if len(self._deltas) > MAX_DELTAS:
+            self._deltas.popleft()
+            self._first_delta += 1
+        self._wake()
+
+    def stop(self, error: MinutebookError | None) -> None:
+        """Say why nothing more comes at present (None: it goes on)."""
+        self.stopped = error
+        self._wake()
+
+    def close(self) -> None:
+        """Nothing more comes from this handle."""
+        self.closed = True
+        self._wake()
+
+    async def wait(self) -> None:
+        """Return after the next change."""
+        await self._changed.wait()
+
+    async def durable(self, after: int) -> Sequence[Recorded]:
+        """Durable events after a sequence, in order, at most a page of them."""
+        if after >= self.sequence:
+            return ()
+        if self._recent and self._recent[0].sequence <= after + 1:
+            return [e for e in self._recent if e.sequence > after]
+        rows = await self._journal.read(self._session_id, after=after)
+        return [catalogue.open_stored(row) for row in rows]
+
+    def next_delta(self, position: int) -> tuple[int, int, StreamEvent | None, int]:
+        """The delta at or after `position`: (its number, how many were missed before it,
+        the delta or None, the sequence it follows)."""
+        number = max(position, self._first_delta)
+        missed = number - position
+        offset = number - self._first_delta
+        if offset >= len(self._deltas):
+            return number, missed, None, 0
+        follows, event = self._deltas[offset]
+        return number, missed, event, follows
+
+    def first_delta_from(self, sequence: int) -> int:
+        """The number of the first kept delta that follows `sequence` or a later event."""
+        older = sum(1 for follows, _ in self._deltas if follows < sequence)
+        return self._first_delta + older
+
+    def _wake(self) -> None:
+        changed, self._changed = self._changed, anyio.Event()
+        changed.set()

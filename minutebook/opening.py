@@ -1,0 +1,288 @@
+"""Opening a session: store, lease, fold, loop; and leaving it in the reverse order.
+
+The parts come from `minutebook.compose`, which knows the adapters. Entering a
+resumed session executes nothing; leaving the block stops at the durable frontier
+whatever the reason, and lets the next worker go on from there.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Final
+
+import anyio
+from anyio.abc import TaskGroup
+
+from domain import catalogue, ids, session
+from domain.decider import Command
+from domain.envelope import Fence, genesis
+from domain.errors import Fenced, MinutebookError, SessionClosed, SessionExists, SessionNotFound
+from domain.ports import Clock, Holder, IdSource, Journal, LeaseRow, ModelProvider, StoreDescription
+from domain.state import State
+from minutebook.answers import Answers
+from minutebook.book import Book
+from minutebook.carrying import Carrier
+from minutebook.config import SessionConfig
+from minutebook.conversation import Conversation
+from minutebook.feed import Feed
+from minutebook.flights import Flights
+from minutebook.loop import Loop
+from minutebook.session import Parts, Session
+from minutebook.tool_definition import ToolSet
+from recovery.facts import Facts
+from recovery.plan import Kind, RecoveryPlan, RecoveryRequired, make_plan, plan_of
+from recovery.reading import load
+
+MAX_HEARTBEAT_S: Final = 10.0
+PAGE: Final = 256
+
+log = logging.getLogger("minutebook")
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """What the opening of a session needs from outside."""
+
+    store: StoreDescription
+    provider: Callable[[SessionConfig], ModelProvider]
+    clock: Clock
+    ids: IdSource
+    holder: Callable[[str | None, str], Holder]
+
+
+class OpenSession(AbstractAsyncContextManager[Session]):
+    """`async with` it to get the session. Used once."""
+
+    def __init__(self, config: SessionConfig, world: World, session_id: str | None, *, resume: bool) -> None:
+        self._config, self._world, self._resume = config, world, resume
+        self._id = ids.session_id(session_id) if session_id is not None else world.ids.new("s")
+        self._tools = ToolSet(config.tools)
+        self._undo: list[Callable[[], Awaitable[Any]]] = []
+        self._session: Session | None = None
+
+    async def __aenter__(self) -> Session:
+        """Open the session.
+
+        Raises:
+            SessionExists, SessionNotFound, SessionClosed: as the names say.
+            LeaseConflict: another live worker has it; says who, until when.
+            RecoveryRequired: somebody has to decide first; carries the plan.
+            InvalidOptions, StoreFailure: nothing was written.
+        """
+        try:
+            return await self._open()
+        except BaseException:
+            await self._unwind()
+            raise
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._session is not None
+        if kind is not None and self._session.is_running:
+            log.warning(
+                "session %s was left in the middle of %s at sequence %d; go on with resume_session(%r, ...)",
+                self._id,
+                self._session.current_request_id,
+                self._session.head_sequence,
+                self._id,
+            )
+        try:
+            await self._session.leave()
+        finally:
+            await self._unwind()
+
+    async def _unwind(self) -> None:
+        """Undo every step of the opening, the last one first, whatever one of them raises."""
+        failed: BaseException | None = None
+        while self._undo:
+            undo = self._undo.pop()
+            try:
+                await undo()
+            except BaseException as error:
+                failed = failed or error
+        if failed is not None:
+            raise failed
+
+    # --- opening ------------------------------------------------------------------------
+
+    async def _open(self) -> Session:
+        provider = self._world.provider(self._config)
+        self._undo.append(_shielded(provider.aclose))
+        opened = self._world.store.open(owner_id=self._config.owner_id)
+        journal = await opened.__aenter__()
+        self._undo.append(_shielded(lambda: opened.__aexit__(None, None, None)))
+        await self._check_row(journal)
+        lease = await self._acquire(journal)
+        conversation = Conversation(provider)
+        book = await self._book(journal, conversation, lease)
+        tasks = anyio.create_task_group()
+        await tasks.__aenter__()
+        self._undo.append(lambda: _end_tasks(tasks))
+        await book.commit(self._first_entry(book, conversation), "resume" if self._resume else "create")
+        parts = self._assemble(journal, book, conversation, provider, tasks)
+        tasks.start_soon(self._heartbeat, journal, parts, name="lease")
+        self._session = Session(parts, self._config, self._world.ids.new)
+        return self._session
+
+    async def _check_row(self, journal: Journal) -> None:
+        row = await journal.session(self._id)
+        if self._resume and row is None:
+            raise SessionNotFound(self._id, journal.name)
+        if not self._resume and row is not None:
+            raise SessionExists(self._id)
+
+    async def _acquire(self, journal: Journal) -> LeaseRow:
+        holder = self._world.holder(self._config.worker_id, self._world.ids.new("l"))
+        lease = await journal.leases.acquire(self._id, holder, self._config.lease_ttl_ms)
+        self._fence = Fence(holder.worker_id, holder.lease_id, lease.token)
+        self._undo.append(_shielded(lambda: _release(journal, self._id, self._fence)))
+        return lease
+
+    async def _book(self, journal: Journal, conversation: Conversation, lease: LeaseRow) -> Book:
+        state, head = State(self._id), genesis(self._id)
+        if self._resume:
+            state, head = await self._stands(journal)
+            await _reread(journal, conversation, state.session_id, state.sequence)
+        book = Book(
+            journal,
+            state,
+            head,
+            owner_id=self._config.owner_id,
+            clock=self._world.clock,
+            ids=self._world.ids,
+            fence=self._fence,
+        )
+        book.lease = lease
+        return book
+
+    async def _stands(self, journal: Journal) -> tuple[State, bytes]:
+        loaded = await load(journal, self._id)
+        plan = plan_of(loaded, journal=journal.name)
+        closed = loaded.state.session is not None and loaded.state.session.status is session.Status.CLOSED
+        if plan.kind in (Kind.DECISION, Kind.BLOCKED):
+            raise RecoveryRequired(plan)
+        if closed:
+            raise SessionClosed(self._id, final=True)
+        return loaded.state, loaded.head
+
+    def _first_entry(self, book: Book, conversation: Conversation) -> Any:
+        tools = {name: definition.digest for name, definition in self._tools.items()}
+        wanted = self._config.settings()
+        commands: list[Command] = []
+        if self._resume:
+            assert book.state.session is not None
+            present = book.state.session.settings
+            commands.append(session.Resume(book.state.session.settings_digest, tools))
+            before, after = present.to_plain(), wanted.to_plain()
+            changed = {name: after[name] for name in after if after[name] != before[name]}
+            if changed:
+                commands.append(session.Change(changed))
+        else:
+            commands.append(session.Create(self._config.owner_id, wanted, tools))
+        entry = book.begin()
+        for command in commands:
+            for event in entry.add(command):
+                conversation.apply(event)
+        return entry
+
+    def _assemble(
+        self,
+        journal: Journal,
+        book: Book,
+        conversation: Conversation,
+        provider: ModelProvider,
+        tasks: TaskGroup,
+    ) -> Parts:
+        config = self._config
+        feed = Feed(journal, self._id, book.durable_sequence)
+        book.listeners.append(feed.publish)
+        flights = Flights(tasks, provider, feed, config.probe)
+        has_handler = config.permission_handler is not None
+        carrier = Carrier(provider, self._tools, conversation, has_handler)
+        answers = Answers(carrier, self._tools)
+
+        def plan() -> RecoveryPlan:
+            return make_plan(book.state, Facts(head=book.head, lease=book.lease, journal=journal.name))
+
+        def required() -> RecoveryRequired:
+            return RecoveryRequired(plan())
+
+        loop = Loop(book, feed, flights, carrier, conversation, answers, config, self._world.clock, required)
+
+        def begin() -> None:
+            tasks.start_soon(loop.run, name="loop")
+
+        start = _Once(begin)
+        return Parts(journal, book, conversation, feed, flights, loop, answers, plan, start)
+
+    # --- the lease ------------------------------------------------------------------------
+
+    async def _heartbeat(self, journal: Journal, parts: Parts) -> None:
+        """Renew the lease by a plain timer. A failure is retried until the lease would have run out."""
+        ttl_s = self._config.lease_ttl_ms / 1000
+        every = min(MAX_HEARTBEAT_S, ttl_s / 3)
+        clock = self._world.clock
+        good_until = clock.monotonic() + ttl_s
+        while True:
+            await anyio.sleep(every)
+            asked = clock.monotonic()
+            try:
+                parts.book.lease = await journal.leases.renew(
+                    self._id, self._fence, self._config.lease_ttl_ms
+                )
+                good_until = asked + ttl_s
+            except Fenced as error:
+                parts.loop.fail(error)
+                return
+            except MinutebookError as error:
+                if clock.monotonic() + every >= good_until:
+                    parts.loop.fail(error)
+                    return
+
+
+class _Once:
+    """Calls something the first time it is called."""
+
+    def __init__(self, begin: Callable[[], None]) -> None:
+        self._begin: Callable[[], None] | None = begin
+
+    def __call__(self) -> None:
+        begin, self._begin = self._begin, None
+        if begin is not None:
+            begin()
+
+
+async def _reread(journal: Journal, conversation: Conversation, session_id: str, upto: int) -> None:
+    """Rebuild the conversation from the journal, page by page."""
+    after = 0
+    while after < upto:
+        rows = await journal.read(session_id, after=after, upto=upto, limit=PAGE)
+        for row in rows:
+            conversation.apply(catalogue.open_stored(row))
+        after += len(rows)
+
+
+def _shielded(undo: Callable[[], Awaitable[Any]]) -> Callable[[], Awaitable[Any]]:
+    async def run() -> None:
+        with anyio.CancelScope(shield=True):
+            await undo()
+
+    return run
+
+
+async def _end_tasks(tasks: TaskGroup) -> None:
+    # Entered and left by hand, so that an error of the block is not wrapped in a group.
+    tasks.cancel_scope.cancel()
+    await tasks.__aexit__(None, None, None)
+
+
+async def _release(journal: Journal, session_id: str, fence: Fence) -> None:
+    try:
+        await journal.leases.release(session_id, fence)
+    except MinutebookError as error:
+        log.warning("the lease of session %s runs out by itself: %s", session_id, error)

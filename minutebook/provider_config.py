@@ -1,0 +1,233 @@
+"""`ProviderConfig`: which model provider to talk to, with what credential.
+
+Given by the user at every start; never journaled, except for what `public()`
+lists. Nothing here reads the environment: a key that is only in a variable is
+not there unless the caller passes it. Must never import an adapter or an SDK.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, cast
+from urllib.parse import SplitResult, urlsplit, urlunsplit
+
+from domain.errors import InvalidOptions
+
+#: Base URLs of the types that have one; every other type needs `base_url`.
+DEFAULT_BASE_URLS: Final = {
+    "anthropic": "https://api.anthropic.com",
+    "gemini": "https://generativelanguage.googleapis.com",
+    "openai": "https://api.openai.com/v1",
+}
+
+_WORD: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
+_HEADER_NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+", re.ASCII)
+_VISIBLE: Final = re.compile(r"[\x21-\x7e]+")
+_VISIBLE_LINE: Final = re.compile(r"[\x21-\x7e]([\x20-\x7e\t]*[\x21-\x7e])?")
+#: Headers that say how the message is framed; a value of the caller's would break the request.
+_FRAMING: Final = frozenset({"host", "connection", "content-length", "content-type", "transfer-encoding"})
+_HIDDEN: Final = "(not shown)"
+
+
+class Secret:
+    """A text that does not show itself: in no repr, copy, `asdict` or pickle.
+
+    Guarantees: equal to another of the same text; the hash says nothing about it.
+    """
+
+    __slots__ = ("_text",)
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def reveal(self) -> str:
+        """The text itself. Call this where it is sent, nowhere else."""
+        return self._text
+
+    def __repr__(self) -> str:
+        return _HIDDEN
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Secret) and self._text == other._text
+
+    def __hash__(self) -> int:
+        return hash(Secret)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Secret:
+        return self
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise TypeError("a credential is not pickled; give it to the process that needs it")
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class ProviderConfig:
+    """A model provider and how to reach it.
+
+    Args:
+        type: the dialect's word, e.g. "openai" or "openai-compatible".
+        base_url: http or https; None takes the type's own, where it has one.
+        api_key: the credential itself; None for servers that take none.
+        id: the logical name the journal shows; None takes `type`.
+        headers: pairs or a mapping, sent with every call.
+        organization, project_id: of type "openai" only.
+        request_timeout_ms: limit until an answer begins, and for one that is not streamed.
+        stream_idle_timeout_ms: limit for the next piece of a streamed answer.
+        credential_name: where the credential came from, e.g. "OPENAI_API_KEY". This name
+            is journaled, the credential never is.
+
+    Raises:
+        InvalidOptions: it cannot work. Nothing was opened or sent.
+    """
+
+    type: str
+    base_url: str | None = None
+    api_key: str | Secret | None = None
+    id: str | None = None
+    headers: Mapping[str, str] | Sequence[tuple[str, str | Secret]] = ()
+    organization: str | None = None
+    project_id: str | None = None
+    request_timeout_ms: int = 600_000
+    stream_idle_timeout_ms: int = 300_000
+    credential_name: str | None = None
+
+    def __post_init__(self) -> None:
+        _word("type", self.type)
+        _set(self, "id", _word("id", self.type if self.id is None else self.id))
+        _set(self, "base_url", _base_url(self.type, self.base_url))
+        _set(self, "api_key", _key(self.api_key))
+        _set(self, "headers", _headers(self.headers))
+        _account("organization", self.type, self.organization)
+        _account("project_id", self.type, self.project_id)
+        _positive("request_timeout_ms", self.request_timeout_ms)
+        _positive("stream_idle_timeout_ms", self.stream_idle_timeout_ms)
+        _credential_name(self.credential_name, self.credential)
+
+    @property
+    def name(self) -> str:
+        """The logical name: `id`, or the type."""
+        return self.id or self.type
+
+    @property
+    def url(self) -> str:
+        """The base URL to use, without userinfo."""
+        return self.base_url or DEFAULT_BASE_URLS[self.type]
+
+    @property
+    def credential(self) -> str | None:
+        """The credential itself."""
+        return self.api_key.reveal() if isinstance(self.api_key, Secret) else None
+
+    @property
+    def header_pairs(self) -> tuple[tuple[str, str], ...]:
+        """The extra headers, names and values."""
+        pairs = cast("tuple[tuple[str, Secret], ...]", self.headers)
+        return tuple((name, value.reveal()) for name, value in pairs)
+
+    def public(self) -> dict[str, Any]:
+        """What may be journaled: type, id, base URL without userinfo and query, names of
+        headers, name of the credential's source. Never a value, never a digest of one."""
+        return {
+            "type": self.type,
+            "id": self.name,
+            "base_url": _without_query(self.url),
+            "header_names": [name for name, _ in self.header_pairs],
+            "credential_name": self.credential_name,
+        }
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{name}={value!r}" for name, value in self.public().items())
+        return f"ProviderConfig({shown})"
+
+
+def _set(config: ProviderConfig, name: str, value: object) -> None:
+    object.__setattr__(config, name, value)  # frozen: only while it is being made
+
+
+# --- checks ---------------------------------------------------------------------------
+
+
+def _word(option: str, value: object) -> str:
+    if not isinstance(value, str) or not _WORD.fullmatch(value):
+        raise InvalidOptions(option, "up to 64 of A-Z a-z 0-9 . _ -, a letter or digit first", value)
+    return value
+
+
+def _base_url(kind: str, base_url: object) -> str:
+    if base_url is None:
+        if kind not in DEFAULT_BASE_URLS:
+            raise InvalidOptions("base_url", f"a URL, because type {kind!r} has no default one", None)
+        return DEFAULT_BASE_URLS[kind]
+    parts = _parse_url(base_url)
+    return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2], fragment=""))
+
+
+def _parse_url(url: object) -> SplitResult:
+    expected = "an http or https URL with a host"
+    if not isinstance(url, str) or not _VISIBLE.fullmatch(url):
+        raise InvalidOptions("base_url", f"{expected}, without spaces", type(url).__name__)
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:
+        usable, parts = None, SplitResult("", "", "", "", "")
+    if not usable:  # the URL may hold a password, so the message shows its scheme only
+        raise InvalidOptions("base_url", expected, f"{parts.scheme or 'no scheme'}:...")
+    return parts
+
+
+def _without_query(url: str) -> str:
+    return urlunsplit(urlsplit(url)._replace(query="", fragment=""))
+
+
+def _key(key: object) -> Secret | None:
+    text = key.reveal() if isinstance(key, Secret) else key
+    if text is None:
+        return None
+    if not isinstance(text, str) or not _VISIBLE.fullmatch(text):
+        raise InvalidOptions("api_key", "visible ASCII without spaces or line ends, or None", _HIDDEN)
+    return Secret(text)
+
+
+def _headers(headers: object) -> tuple[tuple[str, Secret], ...]:
+    pairs = tuple(headers.items()) if isinstance(headers, Mapping) else headers
+    if not isinstance(pairs, tuple | list):
+        raise InvalidOptions("headers", "a mapping, or pairs of name and value", type(headers).__name__)
+    return tuple(_header(pair) for pair in pairs)
+
+
+def _header(pair: object) -> tuple[str, Secret]:
+    if not isinstance(pair, tuple | list) or len(pair) != 2:
+        raise InvalidOptions("headers", "pairs of name and value", type(pair).__name__)
+    name, value = pair
+    if not isinstance(name, str) or not _HEADER_NAME.fullmatch(name) or name.lower() in _FRAMING:
+        raise InvalidOptions("headers", "a header name that does not frame the request", name)
+    text = value.reveal() if isinstance(value, Secret) else value
+    if not isinstance(text, str) or not _VISIBLE_LINE.fullmatch(text):
+        raise InvalidOptions("headers", f"one line of visible ASCII as value of {name}", _HIDDEN)
+    return name, Secret(text)
+
+
+def _account(option: str, kind: str, value: object) -> None:
+    if value is None:
+        return
+    if kind != "openai":
+        raise InvalidOptions(option, "None: only type 'openai' has it", value)
+    if not isinstance(value, str) or not _VISIBLE.fullmatch(value):
+        raise InvalidOptions(option, "visible ASCII without spaces", value)
+
+
+def _positive(option: str, value: object) -> None:
+    if type(value) is not int or value <= 0:
+        raise InvalidOptions(option, "a whole number of milliseconds above 0", value)
+
+
+def _credential_name(name: object, credential: str | None) -> None:
+    if name is None:
+        return
+    if not isinstance(name, str) or not _VISIBLE_LINE.fullmatch(name) or len(name) > 128:
+        raise InvalidOptions("credential_name", "up to 128 visible characters", type(name).__name__)
+    if credential is not None and credential in name:
+        raise InvalidOptions("credential_name", "the name of the source, not the credential", _HIDDEN)

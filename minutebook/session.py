@@ -1,0 +1,559 @@
+"""The session as an application uses it: send, stream, respond, abort, close.
+
+A facade: it checks, composes one entry, commits it and wakes the loop. What
+comes next is never decided here.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import anyio
+
+from domain import catalogue, inputs, request
+from domain import ids as parse
+from domain import session as session_rules
+from domain.canonical import encode
+from domain.decider import CloseSession, Command
+from domain.entry import Entry
+from domain.envelope import Actor, Recorded, Stored
+from domain.errors import (
+    InteractionError,
+    InvalidOptions,
+    MinutebookError,
+    SendRejected,
+    SessionClosed,
+    StreamError,
+    UnsettledEffectsFull,
+)
+from domain.limits import MAX_PENDING_INPUT_BYTES, MAX_PENDING_INPUTS, MAX_UNSETTLED_EFFECTS
+from domain.ports import Blob, Journal, LeaseRow, Receipt
+from domain.state import State, UnsettledEffect
+from domain.values import ActorKind, Priority
+from minutebook.answers import Answers
+from minutebook.book import Book
+from minutebook.config import SessionConfig
+from minutebook.conversation import Conversation
+from minutebook.feed import Feed
+from minutebook.flights import Flights
+from minutebook.interactions import Decision, Interaction, ToolAnswer
+from minutebook.loop import Loop
+from minutebook.stream_events import Error, Result, StreamEvent
+from minutebook.streaming import SessionEvent, request_stream, session_feed
+from projections.transcript import Item
+from recovery.plan import RecoveryPlan
+
+USER: Final = Actor(ActorKind.USER)
+
+log = logging.getLogger("minutebook")
+
+
+@dataclass(frozen=True, slots=True)
+class InputReceipt:
+    """Proof that an input is durable.
+
+    Args:
+        status: "started" (its request was accepted with it) or "queued" (it waits as `later`).
+        request_id: of the request it started, if it did.
+        downgraded_from: the priority that was asked for, where another was given.
+        sequence: of `input_accepted`.
+    """
+
+    status: str
+    session_id: str
+    input_id: str
+    priority: Priority
+    sequence: int
+    request_id: str | None = None
+    downgraded_from: Priority | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RequestResult:
+    """How a request ended. `status`: completed, failed, interrupted; `error_code` unless completed."""
+
+    request_id: str
+    status: str
+    content: str
+    usage: dict[str, int]
+    error_code: str | None = None
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryPage:
+    """A page of the conversation. `position`: the journal sequence it was read at."""
+
+    items: tuple[Item, ...]
+    offset: int
+    next_offset: int | None
+    total: int
+    position: int
+
+
+@dataclass(slots=True)
+class Parts:
+    """What a session is put together from (see `minutebook.opening`)."""
+
+    journal: Journal
+    book: Book
+    conversation: Conversation
+    feed: Feed
+    flights: Flights
+    loop: Loop
+    answers: Answers
+    plan: Callable[[], RecoveryPlan]
+    start: Callable[[], None]
+
+
+class Session:
+    """An open session. Made by `create_session` and `resume_session`, never directly.
+
+    Work runs in the session's own task: sending starts it, nobody has to listen.
+    Reads are synchronous and show what is durable and what is being made durable;
+    every call that changes something returns after its commit.
+    """
+
+    def __init__(self, parts: Parts, config: SessionConfig, new_id: Callable[[str], str]) -> None:
+        self._parts, self._config, self._new_id = parts, config, new_id
+        self._left = False
+        self._streamed: set[str] = set()
+        self._latest: dict[str, int] = {}
+        active = self._state.request
+        if active is not None:
+            self._latest[active.request_id] = active.accepted_sequence
+        parts.book.listeners.append(self._note_requests)
+
+    def __repr__(self) -> str:
+        state = self._state
+        doing = state.request.request_id if state.request else "idle"
+        return f"<Session {self.id} at {state.sequence}, {doing}>"
+
+    # --- reads ------------------------------------------------------------------------
+
+    @property
+    def id(self) -> str:
+        """The session's id."""
+        return self._state.session_id
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether this handle, or the session for good, takes no more work."""
+        return self._left or self._is_final
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a request is active."""
+        return self._state.request is not None
+
+    @property
+    def is_aborting(self) -> bool:
+        """Whether the active request is being aborted."""
+        return self._state.request is not None and self._state.request.aborting
+
+    @property
+    def current_request_id(self) -> str | None:
+        """The active request."""
+        return self._state.request.request_id if self._state.request else None
+
+    @property
+    def head_sequence(self) -> int:
+        """The sequence of the last durable event."""
+        return self._parts.book.durable_sequence
+
+    @property
+    def lease(self) -> LeaseRow | None:
+        """The lease this session is held under, as last renewed."""
+        return self._parts.book.lease
+
+    @property
+    def messages(self) -> tuple[Item, ...]:
+        """The whole conversation: inputs, and responses with the outcome of each call."""
+        return tuple(self._parts.conversation.transcript.items)
+
+    @property
+    def interactions(self) -> tuple[Interaction, ...]:
+        """The questions that somebody has to answer; see `respond`."""
+        return self._parts.answers.pending(self._state)
+
+    @property
+    def pending_inputs(self) -> tuple[inputs.PendingInput, ...]:
+        """Inputs that are accepted and not applied, in order."""
+        return self._state.queue.pending
+
+    @property
+    def unsettled_effects(self) -> tuple[UnsettledEffect, ...]:
+        """Effects whose outcome is unknown and whose requests have ended."""
+        return self._state.unsettled
+
+    def recovery_plan(self) -> RecoveryPlan:
+        """What would come next if this process died now."""
+        return self._parts.plan()
+
+    def history(self, offset: int = 0, limit: int | None = None) -> HistoryPage:
+        """A page of the conversation. Items are never split: a call is with its result.
+
+        Args:
+            offset: of the first item, from 0. Past the end: an empty page.
+            limit: at most this many items; 0 asks for the total only; None for all.
+
+        Raises:
+            InvalidOptions: a negative number.
+        """
+        if offset < 0 or (limit is not None and limit < 0):
+            raise InvalidOptions("offset and limit", "numbers from 0", (offset, limit))
+        items = self._parts.conversation.transcript.items
+        end = len(items) if limit is None else min(len(items), offset + limit)
+        page = tuple(items[offset:end])
+        following = end if end < len(items) else None
+        return HistoryPage(page, min(offset, len(items)), following, len(items), self._state.sequence)
+
+    async def recorded(self, *, after: int = 0) -> list[Recorded]:
+        """The journal's events after a sequence, decoded, as far as they are durable."""
+        events: list[Recorded] = []
+        while after < self.head_sequence:
+            rows = await self._parts.journal.read(self.id, after=after, upto=self.head_sequence)
+            events += [catalogue.open_stored(row) for row in rows]
+            after = events[-1].sequence
+        return events
+
+    def journal_rows(self, *, after: int = 0) -> AsyncIterator[Stored]:
+        """The journal's rows after a sequence, then each new one; ends when closed."""
+        return self._parts.journal.subscribe(self.id, after=after)
+
+    # --- sending ---------------------------------------------------------------------------
+
+    async def send(
+        self,
+        content: str | Sequence[dict[str, Any]],
+        *,
+        priority: Priority = Priority.NEXT,
+        input_id: str | None = None,
+        max_turns: int | None = None,
+        metadata: dict[str, Any] | None = None,
+    ) -> InputReceipt:
+        """Give the session an input. While a request runs it is accepted as `later`.
+
+        Args:
+            content: text, or a list of parts as plain values.
+            input_id: makes the call idempotent: a second one with the same content
+                returns the first one's receipt.
+            max_turns: for the request it starts.
+
+        Returns:
+            The receipt, after the input is durable.
+
+        Raises:
+            SendRejected: QUEUE_FULL, EMPTY_INPUT. Nothing was written.
+            UnsettledEffectsFull: settle some effects first. Nothing was written.
+            RecoveryRequired: somebody has to decide first; nothing was written.
+            CommandConflict: `input_id` was used for other content.
+            Fenced, StoreFailure: see their classes.
+        """
+        self._check_open()
+        content = content if isinstance(content, str) else list(content)
+        if not content:
+            raise SendRejected("EMPTY_INPUT", "give it some content")
+        if max_turns is not None and max_turns < 1:
+            raise InvalidOptions("max_turns", "a number from 1", max_turns)
+        given = parse.input_id(input_id) if input_id is not None else None
+        arguments = {"content": content, "max_turns": max_turns, "metadata": metadata or {}}
+        if given is not None:
+            earlier = await self._parts.book.earlier(given, "send", arguments)
+            if earlier is not None:
+                return await self._sent_before(given, earlier)
+        self._may_send(content)
+        entry = self._parts.book.begin(given or self._new_id("i"))
+        receipt = self._compose_send(entry, content, Priority(priority), max_turns, metadata or {})
+        await self._commit(entry, "send", arguments)
+        return receipt
+
+    def _may_send(self, content: str | list[dict[str, Any]]) -> None:
+        state = self._state
+        if self._parts.feed.stopped is not None:
+            raise self._parts.feed.stopped.with_traceback(None)
+        if len(state.unsettled) >= MAX_UNSETTLED_EFFECTS:
+            raise UnsettledEffectsFull(len(state.unsettled), MAX_UNSETTLED_EFFECTS)
+        size = state.queue.size_bytes + len(encode(content))
+        if len(state.queue.pending) >= MAX_PENDING_INPUTS or size > MAX_PENDING_INPUT_BYTES:
+            raise SendRejected(
+                "QUEUE_FULL",
+                f"{len(state.queue.pending)} inputs of {size} bytes would wait; the limits are "
+                f"{MAX_PENDING_INPUTS} and {MAX_PENDING_INPUT_BYTES}",
+            )
+
+    def _compose_send(
+        self,
+        entry: Entry,
+        content: str | list[dict[str, Any]],
+        priority: Priority,
+        max_turns: int | None,
+        metadata: dict[str, Any],
+    ) -> InputReceipt:
+        state = entry.state
+        busy = state.request is not None or bool(state.queue.pending)
+        given = Priority.LATER if busy else Priority.NEXT
+        downgraded = priority if busy and priority is not Priority.LATER else None
+        accept = inputs.AcceptInput(
+            entry.command_id,
+            content,
+            given,
+            state.queue.accepted + 1,
+            downgraded_from=downgraded,
+            max_turns=max_turns,
+            metadata=metadata,
+        )
+        (accepted,) = entry.add(accept, USER)
+        if busy:
+            return InputReceipt(
+                "queued", self.id, entry.command_id, given, accepted.sequence, None, downgraded
+            )
+        assert state.session is not None
+        settings = state.session.settings
+        start = request.AcceptRequest(
+            entry.command_id, settings, settings.context, max_turns or settings.max_turns
+        )
+        (begun,) = entry.add(start, USER)
+        return InputReceipt("started", self.id, entry.command_id, given, accepted.sequence, begun.request_id)
+
+    async def _sent_before(self, input_id: str, receipt: Receipt) -> InputReceipt:
+        rows = await self._parts.journal.read(
+            self.id, after=receipt.first_sequence - 1, upto=receipt.last_sequence
+        )
+        accepted, *rest = [catalogue.open_stored(row) for row in rows]
+        request_id = rest[0].request_id if rest else None
+        return InputReceipt(
+            "started" if rest else "queued",
+            self.id,
+            input_id,
+            accepted.data.priority,
+            accepted.sequence,
+            request_id,
+            accepted.data.downgraded_from,
+        )
+
+    async def cancel_input(self, input_id: str, reason: str = "user") -> bool:
+        """Take an input off the queue. False: it is not pending (any more)."""
+        self._check_open()
+        waiting = {i.input_id for i in self._state.waiting_inputs()}
+        if input_id not in waiting:
+            return False
+        await self._do("cancel_input", inputs.CancelInput(input_id, reason))
+        return True
+
+    # --- watching ----------------------------------------------------------------------------
+
+    def stream(self, *, include_thinking: bool = False) -> AsyncIterator[StreamEvent]:
+        """One request from its beginning to its `Result` or `Error`.
+
+        The oldest request of this handle that nobody has streamed yet, running or
+        ended. Leaving the iterator early detaches the view; the request goes on.
+
+        Raises:
+            StreamError: NO_PENDING_REQUEST.
+            RecoveryRequired: while iterating: somebody has to decide, see its plan.
+            Fenced, StoreFailure: while iterating: the journal takes no more events here.
+        """
+        self._check_open()
+        request_id = next((r for r in self._latest if r not in self._streamed), None)
+        if request_id is None:
+            raise StreamError("NO_PENDING_REQUEST", "send something first")
+        self._streamed.add(request_id)
+        self._parts.start()
+        return request_stream(self._parts.feed, request_id, self._latest[request_id], include_thinking)
+
+    def events(self, *, after: int | None = None) -> AsyncIterator[SessionEvent]:
+        """Durable events after a sequence (None: from now on) and live deltas, for any
+        number of readers. Ends when the session is left."""
+        sequence = self._parts.book.durable_sequence if after is None else after
+        return session_feed(self._parts.feed, sequence)
+
+    async def run(self, content: str | Sequence[dict[str, Any]], **options: Any) -> RequestResult:
+        """Send and wait for the end. Options as for `send`.
+
+        Raises:
+            RecoveryRequired, Fenced, StoreFailure: as for `stream`.
+        """
+        receipt = await self.send(content, **options)
+        return await self._result_of(receipt)
+
+    async def _result_of(self, receipt: InputReceipt) -> RequestResult:
+        self._parts.start()
+        async for event in session_feed(self._parts.feed, receipt.sequence - 1):
+            if isinstance(event, StreamEvent) or event.type != "request_accepted":
+                continue
+            if event.data.input_id == receipt.input_id:
+                assert event.request_id is not None
+                self._streamed.add(event.request_id)
+                return await self._wait_for(event.request_id, event.sequence)
+        raise StreamError("DETACHED", "the session was left before the request began; resume it")
+
+    async def _wait_for(self, request_id: str, accepted: int) -> RequestResult:
+        async for event in request_stream(self._parts.feed, request_id, accepted, False):
+            if isinstance(event, Result):
+                return RequestResult(request_id, "completed", event.content, event.usage)
+            if isinstance(event, Error):
+                status = "interrupted" if event.code == "REQUEST_INTERRUPTED" else "failed"
+                return RequestResult(request_id, status, "", {}, event.code, event.message)
+        raise AssertionError("a stream ends with Result or Error")
+
+    async def wait_idle(self) -> None:
+        """Return when nothing runs and nothing will by itself.
+
+        Raises:
+            RecoveryRequired, Fenced, StoreFailure: as for `stream`.
+        """
+        self._check_open()
+        self._parts.start()
+        while True:
+            await self._parts.loop.idle.wait()
+            if self._parts.feed.stopped is not None:
+                raise self._parts.feed.stopped.with_traceback(None)
+            if self._parts.loop.idle.is_set():
+                return
+
+    # --- answering and stopping --------------------------------------------------------------------
+
+    async def respond(
+        self, interaction_id: str | None, answer: ToolAnswer, *, digest: str | None = None
+    ) -> Decision:
+        """Answer an open interaction; the first answer wins.
+
+        Args:
+            interaction_id: None only where exactly one is open.
+            digest: of the interaction; says that the answer is about exactly that input.
+
+        Returns:
+            The decision as recorded; where somebody was first, the recorded one.
+
+        Raises:
+            InteractionError: NOT_OPEN, AMBIGUOUS, DIGEST_REQUIRED, DIGEST_MISMATCH, WRONG_ANSWER.
+            ArgumentsRefused: an updated input does not fit the tool.
+        """
+        self._check_open()
+        try:
+            found = self._parts.answers.find(self._state, interaction_id, digest)
+        except InteractionError as error:
+            earlier = await self._decided(interaction_id) if error.reason == "NOT_OPEN" else None
+            if earlier is None:
+                raise
+            return earlier
+        commands = self._parts.answers.commands(self._state, found.id, answer)
+        events = await self._do("respond", *commands, actor=USER)
+        told = next(e for e in events if e.type in ("permission_resolved", "tool_resumed"))
+        verdict = told.data.verdict if told.type == "permission_resolved" else "answered"
+        return Decision(found.id, verdict, told.sequence)
+
+    async def _decided(self, interaction_id: str | None) -> Decision | None:
+        """The recorded answer to an interaction, if it has one."""
+        if interaction_id is None:
+            return None
+        return self._parts.conversation.decisions.get(interaction_id)
+
+    async def abort(self, reason: str = "user", *, wait: bool = True) -> None:
+        """Stop the active request: it is sealed at once, every tool is told to stop.
+
+        With `wait` it returns after the request's end is durable; a tool that does
+        not stop in time becomes an unsettled effect. Idle: nothing happens.
+
+        Raises:
+            Fenced, StoreFailure: the end is not durable, or it is not known to be.
+        """
+        self._check_open()
+        active = self._state.request
+        if active is None:
+            return
+        if not active.aborting:
+            await self._do("abort", request.RequestAbort(reason), actor=USER)
+        self._parts.start()
+        while wait and self._parts.book.durable_request == active.request_id:
+            stopped = self._parts.feed.stopped
+            if stopped is not None and self._parts.book.fenced is not None:
+                raise stopped.with_traceback(None)
+            await self._parts.feed.wait()
+
+    async def change(self, **values: Any) -> None:
+        """Change settings: model, system_prompt, max_turns, permission_mode, temperature,
+        max_output_tokens, on_lost_attempt, context. They count from the next request on;
+        a permission mode counts at once.
+
+        Raises:
+            InvalidOptions: no such setting, or not such a value. Nothing was written.
+        """
+        self._check_open()
+        settings = self._state.session.settings if self._state.session else None
+        assert settings is not None
+        unknown = sorted(values.keys() - type(settings).model_fields.keys() | values.keys() & {"provider"})
+        if unknown or not values:
+            raise InvalidOptions("change", "names of settings", unknown)
+        try:
+            settings.changed(values)
+        except ValueError as e:
+            raise InvalidOptions("change", "allowed values", str(e)) from None
+        await self._do("change", session_rules.Change(values), actor=USER)
+
+    async def close(self, *, final: bool = False, reason: str = "user") -> None:
+        """Leave the session, as the end of its block does; `final` ends it for good.
+
+        `final` aborts what runs, cancels what is queued and writes `session_closed`.
+        """
+        if final and not self.is_closed:
+            self._parts.loop.hold()
+            await self.abort(reason)
+            await self._do("close", CloseSession(reason), actor=USER)
+        await self.leave()
+
+    async def leave(self) -> None:
+        """Stop at the durable frontier: no end is made up, the next worker goes on from here."""
+        if self._left:
+            return
+        self._left = True
+        with anyio.CancelScope(shield=True):
+            self._parts.loop.stop()
+            await self._parts.flights.wind_down(self._config.abort_timeout_s)
+            await self._parts.loop.ended()
+            if self._parts.book.fenced is None:
+                try:
+                    await self._parts.loop.settle()
+                except MinutebookError as error:
+                    log.warning("session %s: %s", self.id, error)
+            self._parts.feed.close()
+
+    # --- inside ---------------------------------------------------------------------------------------
+
+    @property
+    def _state(self) -> State:
+        return self._parts.book.state
+
+    @property
+    def _is_final(self) -> bool:
+        session = self._state.session
+        return session is not None and session.status is session_rules.Status.CLOSED
+
+    def _check_open(self) -> None:
+        if self._left or self._is_final:
+            raise SessionClosed(self.id, self._is_final)
+
+    async def _do(self, kind: str, *commands: Command, actor: Actor = USER) -> Sequence[Any]:
+        entry = self._parts.book.begin()
+        for command in commands:
+            entry.add(command, actor)
+        await self._commit(entry, kind, None)
+        return entry.events
+
+    async def _commit(
+        self, entry: Entry, kind: str, arguments: dict[str, Any] | None, blobs: tuple[Blob, ...] = ()
+    ) -> None:
+        for event in entry.events:
+            self._parts.conversation.apply(event)
+        await self._parts.book.commit(entry, kind, arguments, blobs)
+        self._parts.loop.nudge()
+        self._parts.start()
+
+    def _note_requests(self, events: Sequence[Any]) -> None:
+        for event in events:
+            if event.type == "request_accepted":
+                self._latest[event.request_id] = event.sequence

@@ -1,0 +1,54 @@
+"""Feeding a journal's rows to read models, decoding only what somebody folds.
+
+A read model is a class with `apply(event)`, and a set of the types it folds
+beside it. It is rebuilt by feeding it the rows again. Checking the rows (chain,
+rules) is the reader's business and does not belong here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from domain import catalogue
+from domain.envelope import Recorded, Stored
+
+
+class Projector(Protocol):
+    """A read model that is brought up to date one event at a time."""
+
+    def apply(self, event: Recorded) -> None:
+        """Fold one event; those of other types are passed over."""
+
+
+@dataclass(frozen=True, slots=True)
+class Folding:
+    """A projector with the event types it wants to see."""
+
+    types: frozenset[str]
+    projector: Projector
+
+
+def project(foldings: Sequence[Folding], rows: Iterable[Stored]) -> None:
+    """Hand each row to the projectors that fold its type, in order.
+
+    Args:
+        foldings: who folds what.
+        rows: of one session, by sequence.
+
+    Raises:
+        JournalBlocked, Corrupt: a row that somebody folds cannot be decoded.
+
+    Guarantees: payloads of types that nobody folds are not decoded.
+    """
+    by_type: dict[str, list[Callable[[Recorded], None]]] = {}
+    for folding in foldings:
+        for type_ in folding.types:
+            by_type.setdefault(type_, []).append(folding.projector.apply)
+    for row in rows:
+        wanted = by_type.get(row.topic.rpartition("@")[0])
+        if wanted:
+            event = catalogue.open_stored(row)
+            for apply in wanted:
+                apply(event)
