@@ -253,9 +253,9 @@ class MemoryJournal:
         return () if self._closed else await self.read(session_id, after=after, limit=PAGE)
 
     async def _read(self, look: Callable[[], T]) -> T:
-        await anyio.lowlevel.checkpoint()
         if self._closed:
             raise StoreReadFailed(self.name, "this handle is closed; open the store again")
+        await anyio.lowlevel.checkpoint()
         with self._contents.lock:
             return look()
 

@@ -121,9 +121,8 @@ class OpenAIChatProvider:
         self._probe("before_send")
         deadline = anyio.current_time() + self._request_timeout_s
         opened = await self._open(body, attempt_id)
-        answer, visible = ChatAnswer(), False
+        answer, visible, pieces = ChatAnswer(), False, opened.aiter_bytes()
         try:
-            pieces = opened.aiter_bytes()
             while not answer.finished:
                 for signal in await self._read(pieces, answer, deadline):
                     visible = True
@@ -132,7 +131,7 @@ class OpenAIChatProvider:
                     raise self._told(answer.failure, answer, visible)
             await _drain(pieces)
         finally:
-            await _close(opened)
+            await _close(opened, pieces)
         yield self._response(answer, opened.headers.get("x-request-id"), visible)
 
     async def aclose(self) -> None:
@@ -160,7 +159,8 @@ class OpenAIChatProvider:
             return response
         seconds = f"{self._request_timeout_s:g} s"
         failure = failure or failed("request_timeout", f"expected an answer within {seconds}, got none")
-        raise self._told(failure, ChatAnswer(), False)
+        failure = self._told(failure, ChatAnswer(), False)
+        raise failure
 
     async def _post(self, body: bytes, attempt_id: str) -> httpx2.Response:
         # Compressed, an event stream waits in buffers, and a small answer can unfold into a huge one.
@@ -207,8 +207,8 @@ class OpenAIChatProvider:
         try:
             return answer.response(request_id)
         except ModelFailed as e:
-            failure = e
-        raise self._told(failure, answer, visible)
+            failure = self._told(e, answer, visible)
+        raise failure
 
     def _told(self, failure: ModelFailed, answer: ChatAnswer, visible: bool) -> ModelFailed:
         """The failure with what only the attempt knows, and without secrets."""
@@ -222,6 +222,13 @@ async def _drain(pieces: AsyncIterator[bytes]) -> None:
             pass
 
 
-async def _close(response: httpx2.Response) -> None:
+async def _close(response: httpx2.Response, pieces: AsyncIterator[bytes]) -> None:
+    """Close the connection, then run the generators over it to their end.
+
+    They are nested, and closing the outermost leaves the inner ones to the garbage
+    collector, which trio reports as a fault. Over a closed connection they end at once.
+    """
     with anyio.move_on_after(_CLOSE_S, shield=True), suppress(*TRANSPORT_ERRORS):
         await response.aclose()
+        async for _ in pieces:
+            pass

@@ -7,7 +7,9 @@ send), proxies and certificate paths from the environment do not count.
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import AsyncIterator, Sequence
+from functools import cache
 from typing import Final
 from urllib.parse import urlsplit, urlunsplit
 
@@ -30,11 +32,17 @@ _NO_KEY: Final = "none"
 def explicit_http_client() -> httpx2.AsyncClient:
     """An HTTP client that takes nothing from the environment and follows no redirect."""
     return httpx2.AsyncClient(
-        transport=CappedTransport(httpx2.AsyncHTTPTransport(trust_env=False)),
+        transport=CappedTransport(httpx2.AsyncHTTPTransport(verify=_trust(), trust_env=False)),
         trust_env=False,
         timeout=TIMEOUT,
         follow_redirects=False,
     )
+
+
+@cache
+def _trust() -> ssl.SSLContext:
+    """The system's certificates, read once in a process: reading them takes longer than a request."""
+    return httpx2.create_ssl_context(trust_env=False)
 
 
 def openai_client(

@@ -27,7 +27,7 @@ _DONE: Final = b"[DONE]"
 _MARK: Final = b"\xef\xbb\xbf"
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class ChatAnswer:
     """One answer being read.
 
@@ -48,6 +48,9 @@ class ChatAnswer:
     _events: EventReader = field(default_factory=EventReader)
     _accumulator: ChatAccumulator = field(default_factory=ChatAccumulator)
     _digest: Any = field(default_factory=hashlib.sha256)
+
+    def __repr__(self) -> str:  # never what it holds: that may be private, or repeat a credential
+        return f"ChatAnswer(finished={self.finished}, received_bytes={self.received_bytes})"
 
     def feed(self, data: bytes) -> list[Signal]:
         """Take the next bytes; return the live pieces they complete, those before a failure too."""

@@ -1,7 +1,7 @@
 """Work that is handed to a store's threads, and the thread that reads.
 
-Imported by the store and the offline reader. A job is a function of an open
-connection; who waits for it is an `Answer`.
+Imported by the store and the offline reader. A job is a function of what the
+thread has open; who waits for it is an `Answer`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 from adapters.answers import Answer, wake
 from adapters.sqlite_connections import until_free
@@ -20,12 +20,22 @@ from adapters.sqlite_errors import read_error
 
 T = TypeVar("T")
 
+
+class Source(Protocol):
+    """What a reading thread has open."""
+
+    def close(self) -> None:
+        """Close it; it is opened again for the next job."""
+
+
+S = TypeVar("S", bound=Source)
+
 #: How soon another process's commit is noticed while somebody subscribes.
 POLL_S: Final = 0.025
 
 
 @dataclass(slots=True, eq=False)
-class Job(Generic[T]):
+class Job(Generic[S, T]):
     """One piece of work: what to run, until when, and for whom.
 
     Args:
@@ -35,7 +45,7 @@ class Job(Generic[T]):
         appends: whether it appends events, so that an unknown outcome fences the session.
     """
 
-    run: Callable[[sqlite.Connection], T]
+    run: Callable[[S], T]
     deadline: float
     session_id: str = ""
     appends: bool = False
@@ -51,47 +61,46 @@ class Job(Generic[T]):
         return time.monotonic() >= self.deadline + grace_s
 
 
-class ReadingThread:
-    """One thread with one connection that answers reads, and looks for other processes' commits.
+class ReadingThread(Generic[S]):
+    """One thread that answers reads, and looks about from time to time.
 
     Args:
-        open_connection: called in the thread, again after an error of the engine.
+        open_source: called in the thread, again after an error of the engine.
         name: what to call the store in a message.
-        watched: whether anybody wants to know of other processes' commits.
-        changed: called when another connection has committed.
+        watched: whether to look about.
+        look_about: called every `POLL_S` seconds while watched.
     """
 
     def __init__(
         self,
-        open_connection: Callable[[], sqlite.Connection],
+        open_source: Callable[[], S],
         name: str,
         watched: Callable[[], bool] = lambda: False,
-        changed: Callable[[], None] = lambda: None,
+        look_about: Callable[[S], None] = lambda source: None,
     ) -> None:
-        self._open_connection = open_connection
+        self._open_source = open_source
         self._name = name
         self._watched = watched
-        self._changed = changed
+        self._look_about = look_about
         self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._next_look = 0.0
-        self._connection: sqlite.Connection | None = None
-        self._version: int | None = None
+        self._source: S | None = None
         self._thread = threading.Thread(target=self._run, name=f"reads {name}", daemon=True)
 
     def start(self) -> None:
         """Begin to answer."""
         self._thread.start()
 
-    def submit(self, job: Job[Any]) -> None:
+    def submit(self, job: Job[S, Any]) -> None:
         """Queue a read; its answer is woken when it is done."""
         self._work.put(lambda: self._answer(job))
 
     def nudge(self) -> None:
-        """Look for other processes' commits, now and then again while anybody wants to know."""
+        """Look about now, and then again for as long as it is watched."""
         self._work.put(self._look)
 
     def close(self) -> None:
-        """Answer what is queued, close the connection, end the thread."""
+        """Answer what is queued, close what is open, end the thread."""
         self._work.put(None)
         self._thread.join()
 
@@ -110,7 +119,7 @@ class ReadingThread:
     def _time_to_look(self) -> float | None:
         return max(0.0, self._next_look - time.monotonic()) if self._watched() else None
 
-    def _answer(self, job: Job[Any]) -> None:
+    def _answer(self, job: Job[S, Any]) -> None:
         try:
             job.answer.put(until_free(lambda: job.run(self._opened()), job.deadline))
         except Exception as e:  # whatever went wrong belongs to the one who asked
@@ -122,19 +131,16 @@ class ReadingThread:
     def _look(self) -> None:
         self._next_look = time.monotonic() + POLL_S
         try:
-            version = self._opened().execute("PRAGMA data_version").fetchone()[0]
-        except sqlite.Error:
-            return  # locked, or broken: a read will say so
-        if version != self._version:
-            self._version = version
-            self._changed()
+            self._look_about(self._opened())
+        except Exception:  # locked, or broken: a read will say so
+            return
 
-    def _opened(self) -> sqlite.Connection:
-        if self._connection is None:
-            self._connection = self._open_connection()
-        return self._connection
+    def _opened(self) -> S:
+        if self._source is None:
+            self._source = self._open_source()
+        return self._source
 
     def _drop(self) -> None:
-        connection, self._connection, self._version = self._connection, None, None
-        if connection is not None:
-            connection.close()
+        source, self._source = self._source, None
+        if source is not None:
+            source.close()

@@ -30,7 +30,7 @@ from domain.errors import (
 from domain.ports import Batch, Holder, LeaseRow, LeaseStore, Receipt, SessionRow, Snapshot
 
 if TYPE_CHECKING:
-    from adapters.sqlite_store import OpenFile
+    from adapters.sqlite_file import OpenFile
 
 T = TypeVar("T")
 
@@ -122,7 +122,7 @@ class SqliteJournal:
     async def look(self, read: Callable[[sqlite.Connection], T]) -> T:
         """Have the reading thread do something."""
         self._check_usable()
-        job = Job(read, self._deadline())
+        job: Job[sqlite.Connection, T] = Job(read, self._deadline())
         self._file.reader.submit(job)
         return await job.answer.wait()
 
@@ -132,7 +132,7 @@ class SqliteJournal:
         """Have the writing thread do something; a cancelled caller waits for the outcome."""
         await anyio.lowlevel.checkpoint_if_cancelled()
         self._check_usable()
-        job = Job(write, self._deadline(), session_id, appends)
+        job: Job[sqlite.Connection, T] = Job(write, self._deadline(), session_id, appends)
         self._file.writer.submit(job)
         return await job.answer.outcome()
 

@@ -51,6 +51,7 @@ _COMMAND: Final = (
     "SELECT fingerprint, first_sequence, last_sequence, head FROM minutebook_commands "
     f"WHERE session_id = :session AND command_id = :command AND {_OWNED_SESSION}"
 )
+_BLOBS: Final = "SELECT digest FROM minutebook_blobs WHERE digest > :after ORDER BY digest LIMIT :limit"
 _BLOB: Final = "SELECT data FROM minutebook_blobs WHERE digest = :digest"
 
 
@@ -117,7 +118,11 @@ def find_snapshot(
     """The latest snapshot at or before `upto`."""
     asked = {"session": session_id, "owner": owner_id, "upto": _NO_END if upto is None else upto}
     row = connection.execute(_SNAPSHOT, asked).fetchone()
-    return Snapshot(session_id, row[0], row[1], row[2], row[3]) if row else None
+    if row is None:
+        return None
+    if not (isinstance(row[2], bytes) and isinstance(row[3], bytes)):
+        raise Corrupt("snapshot", "a head and a state", (row[2], row[3]), row[0])
+    return Snapshot(session_id, row[0], row[1], row[2], row[3])
 
 
 def find_command(
@@ -133,6 +138,16 @@ def find_blob(connection: sqlite.Connection, digest: str) -> bytes | None:
     """A blob's bytes, or None."""
     row = connection.execute(_BLOB, {"digest": digest}).fetchone()
     return bytes(row[0]) if row else None
+
+
+def list_blobs(connection: sqlite.Connection, after: str, limit: int) -> list[str]:
+    """The digests of blobs, those after `after`."""
+    return [row[0] for row in connection.execute(_BLOBS, {"after": after, "limit": limit})]
+
+
+def find_damage(connection: sqlite.Connection) -> list[str]:
+    """What SQLite's check of the whole file finds wrong."""
+    return [row[0] for row in connection.execute("PRAGMA quick_check") if row[0] != "ok"]
 
 
 def session_row(row: sqlite.Row) -> SessionRow:

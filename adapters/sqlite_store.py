@@ -1,15 +1,12 @@
-"""Open journal files of this process: described, registered, shared, closed.
+"""The description of a journal in a SQLite file.
 
-Imported by `minutebook.compose`. Two openings of one file in one process share
-its threads and connections: SQLite's locks are per process, and one file must
-have one writer thread.
+Imported by `minutebook.compose`. A description opens nothing; what is open in
+this process is in the registry.
 """
 
 from __future__ import annotations
 
 import os
-import threading
-import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -18,19 +15,15 @@ from typing import Final, TypeVar
 import anyio
 import anyio.to_thread
 
-from adapters import commit_rules, sqlite_changes, sqlite_files
-from adapters.commit_signal import CommitSignal
-from adapters.sqlite_connections import Opening, connect
+from adapters import sqlite_files
+from adapters.sqlite_connections import Opening
 from adapters.sqlite_driver import sqlite, sqlite_version, wal_is_safe
-from adapters.sqlite_errors import write_error
-from adapters.sqlite_files import FileKey
-from adapters.sqlite_jobs import ReadingThread
+from adapters.sqlite_file import FileSettings
 from adapters.sqlite_journal import SqliteJournal
-from adapters.sqlite_recorder import SqliteApplication
-from adapters.sqlite_writer import SqliteWriter
+from adapters.sqlite_registry import OPEN_FILES
 from adapters.system import SystemClock, no_probe
-from domain.errors import InvalidOptions, OutcomeUnknown, StoreUnsupported
-from domain.ports import Batch, Clock, CommitStatus, Journal, Probe, Receipt
+from domain.errors import InvalidOptions, StoreUnsupported
+from domain.ports import Clock, Journal, Probe
 
 T = TypeVar("T")
 
@@ -72,17 +65,18 @@ class SqliteStore:
             NotAJournal, NewerFormat, StoreUnsupported: the file was not touched.
             StoreTimeout, StoreWriteFailed, Corrupt: the engine could not open it.
         """
-        open_file = await _in_thread(lambda: _REGISTRY.enter(self))
+        settings = checked_settings(self)
+        open_file = await _in_thread(lambda: OPEN_FILES.enter(settings))
         journal = SqliteJournal(open_file, owner_id)
         try:
             yield journal
         finally:
             journal.close()
             with anyio.CancelScope(shield=True):
-                await _in_thread(lambda: _REGISTRY.leave(open_file))
+                await _in_thread(lambda: OPEN_FILES.leave(open_file))
 
 
-def checked_opening(store: SqliteStore) -> Opening:
+def checked_settings(store: SqliteStore) -> FileSettings:
     """How to open a store's file.
 
     Raises:
@@ -104,154 +98,8 @@ def checked_opening(store: SqliteStore) -> Opening:
         )
     auto = "wal" if wal_is_safe else "truncate"
     mode = auto if store.journal_mode == "auto" else store.journal_mode
-    return Opening(path, mode, store.store_timeout_s, store.connection_class)
-
-
-class OpenFile:
-    """One open journal file: its writing thread, its reading thread, the library's application."""
-
-    def __init__(self, store: SqliteStore, opening: Opening, key: FileKey) -> None:
-        self.key = key
-        self.process_id = os.getpid()
-        self.references = 0
-        self.opening = opening
-        self.store = store
-        self.clock = store.clock
-        self.signal = CommitSignal()
-        self.application: SqliteApplication
-        self.writer: SqliteWriter
-        self.reader: ReadingThread
-        self._starting = threading.Lock()
-        self._started = False
-
-    @property
-    def name(self) -> str:
-        """What to call the store in a message."""
-        return self.opening.name
-
-    def start(self) -> None:
-        """Open the file and start the threads; later calls find it done."""
-        with self._starting:
-            if self._started:
-                return
-            self.application = SqliteApplication(self.opening)
-            pool = self.application.pool
-            try:
-                pool.put_connection(pool.get_connection())
-            except Exception as e:
-                self.application.close()
-                raise write_error(self.name, e) from (e.__cause__ or e)
-            self.writer = SqliteWriter(pool, self.name, self.store.probe, self.signal)
-            self.reader = ReadingThread(
-                lambda: connect(self.opening), self.name, lambda: bool(self.signal), self.signal.ring
-            )
-            self.writer.start()
-            self.reader.start()
-            self._started = True
-
-    def stop(self) -> None:
-        """Finish what is queued and close every connection."""
-        if self._started:
-            self.writer.close()
-            self.reader.close()
-            self.application.close()
-
-    def settle(self, batch: Batch) -> Receipt | None:
-        """Find out whether a batch is in the file, and make sure that it stays so.
-
-        Raises:
-            OutcomeUnknown: still undecided.
-            CommandConflict: the command is there with other content.
-        """
-        if not self.writer.busy.acquire(timeout=self.opening.timeout_s):
-            raise OutcomeUnknown(batch.session_id, "the commit is still under way; settle it later")
-        try:
-            return self._contend(batch)
-        except (sqlite.Error, StoreUnsupported) as e:
-            raise OutcomeUnknown(batch.session_id, f"the store does not answer ({e}); settle it later") from e
-        finally:
-            self.writer.busy.release()
-
-    def _contend(self, batch: Batch) -> Receipt | None:
-        connection = connect(self.opening)
-        try:
-            deadline = time.monotonic() + self.opening.timeout_s
-            found = sqlite_changes.settle(connection, batch, deadline)
-        finally:
-            connection.close()
-        self.writer.unknown.discard(batch.session_id)
-        return commit_rules.found_again(batch, *found, CommitStatus.RECONCILED) if found else None
-
-
-class OpenFiles:
-    """The open journal files of this process by device and inode."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._files: dict[FileKey, OpenFile] = {}
-
-    def enter(self, store: SqliteStore) -> OpenFile:
-        """The open file of a description, opened if it is not yet; `leave` it when done."""
-        opening = checked_opening(store)
-        sqlite_files.make_private(opening.path)
-        with self._lock:
-            file = self._find(store, opening)
-            file.references += 1
-        try:
-            file.start()
-        except BaseException:
-            self.leave(file)
-            raise
-        return file
-
-    def leave(self, file: OpenFile) -> None:
-        """Give a reference back; the last one closes the file."""
-        if file.process_id != os.getpid():
-            return  # after a fork these are the parent's connections; not even closing is safe
-        with self._lock:
-            file.references -= 1
-            last = file.references == 0
-            if last:
-                del self._files[file.key]
-        if last:
-            file.stop()
-
-    def is_open(self, key: FileKey) -> bool:
-        """Whether this process has the file open."""
-        with self._lock:
-            return key in self._files
-
-    def _find(self, store: SqliteStore, opening: Opening) -> OpenFile:
-        key = sqlite_files.file_key(opening.path)
-        file = self._files.get(key)
-        if file is None:
-            file = self._files[key] = OpenFile(store, opening, key)
-        _check_shareable(file, store, opening)
-        return file
-
-
-def _check_shareable(file: OpenFile, store: SqliteStore, opening: Opening) -> None:
-    if file.process_id != os.getpid():
-        raise StoreUnsupported(
-            file.name,
-            "the file was open when this process was forked; SQLite cannot be "
-            "used across a fork. Start the process anew (spawn) or close the store first.",
-        )
-    ours = (file.store.probe, file.clock, file.opening.journal_mode, file.opening.timeout_s)
-    if ours != (store.probe, store.clock, opening.journal_mode, opening.timeout_s):
-        raise InvalidOptions(
-            "store",
-            "the probe, clock, journal mode and timeout with which this process has the file open already",
-            opening.path,
-        )
-
-
-_REGISTRY: Final = OpenFiles()
-
-
-def is_open_here(key: FileKey) -> bool:
-    """Whether this process has the journal file with this key open."""
-    return _REGISTRY.is_open(key)
+    opening = Opening(path, mode, store.store_timeout_s, store.connection_class)
+    return FileSettings(opening, store.probe, store.clock)
 
 
 async def _in_thread(call: Callable[[], T]) -> T:

@@ -21,7 +21,8 @@ from adapters.sqlite_pool import SqliteConnection, SqliteConnectionPool
 from domain.errors import MinutebookError, OutcomeUnknown, StoreTimeout
 from domain.ports import CommitStatus, Probe, Receipt
 
-Jobs = Sequence[Job[Any]]
+WriteJob = Job[sqlite.Connection, Any]
+Jobs = Sequence[WriteJob]
 
 #: How long after its deadline a caller gets an answer although the disk gave none.
 GRACE_S: Final = 1.0
@@ -48,8 +49,8 @@ class SqliteWriter:
         self._name = name
         self._probe = probe
         self._signal = signal
-        self._jobs: queue.SimpleQueue[Job[Any] | None] = queue.SimpleQueue()
-        self._open_jobs: set[Job[Any]] = set()
+        self._jobs: queue.SimpleQueue[WriteJob | None] = queue.SimpleQueue()
+        self._open_jobs: set[WriteJob] = set()
         self._stopping = False
         self._ended = threading.Event()
         self._connection: SqliteConnection | None = None
@@ -61,7 +62,7 @@ class SqliteWriter:
         self._thread.start()
         self._watch.start()
 
-    def submit(self, job: Job[Any]) -> None:
+    def submit(self, job: WriteJob) -> None:
         """Queue a change; its answer is woken when it is durable or refused."""
         self._open_jobs.add(job)
         self._jobs.put(job)
@@ -82,8 +83,8 @@ class SqliteWriter:
                 self._open_jobs.difference_update(jobs)
         self._drop_connection()
 
-    def _queued_from(self, first: Job[Any] | None) -> list[Job[Any]]:
-        jobs: list[Job[Any]] = []
+    def _queued_from(self, first: WriteJob | None) -> list[WriteJob]:
+        jobs: list[WriteJob] = []
         job = first
         while job is not None:
             jobs.append(job)
@@ -123,7 +124,7 @@ class SqliteWriter:
         self._written(jobs, outcomes)
         return ()
 
-    def _outcome(self, raw: sqlite.Connection, job: Job[Any]) -> Any:
+    def _outcome(self, raw: sqlite.Connection, job: WriteJob) -> Any:
         """What a job gives; a refusal (an error of ours) comes back as a value."""
         if job.appends and job.session_id in self.unknown:
             return OutcomeUnknown(job.session_id, "an earlier commit's outcome is unknown; settle it first")
@@ -202,7 +203,7 @@ class SqliteWriter:
                 job.answer.refuse(self._overdue(job))
             wake(job.answer for job in overdue)
 
-    def _overdue(self, job: Job[Any]) -> MinutebookError:
+    def _overdue(self, job: WriteJob) -> MinutebookError:
         if job.claim():
             return StoreTimeout(
                 self._name, "the store was busy all the time; nothing was written. Try again."
@@ -226,5 +227,5 @@ class SqliteWriter:
         self._pool.put_connection(connection)
 
 
-def _appended(job: Job[Any], outcome: Any) -> bool:
+def _appended(job: WriteJob, outcome: Any) -> bool:
     return job.appends and isinstance(outcome, Receipt) and outcome.status is CommitStatus.COMMITTED

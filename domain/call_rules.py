@@ -84,7 +84,7 @@ def _declared(state: State, call: CallState, event: Recorded) -> CallState:
     if isinstance(data, ev.ToolRejected):
         return replace(call, tool=first)
     need(not state.cut_response, "a cut response runs none of its calls", event)
-    need(text_digest(data.arguments) == call.arguments_digest, "the arguments are those declared", event)
+    need(data.arguments_digest == call.arguments_digest, "the arguments are those declared", event)
     agrees = data.input_digest == call.input_digest == digest(data.input)
     need(agrees, "the input is what the arguments say", event)
     return replace(call, tool=first, permission=PermissionState(input_digest=data.input_digest))

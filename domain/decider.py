@@ -307,7 +307,7 @@ def _scheduled(call: CallState, command: Schedule) -> ev.ToolScheduled:
         index=call.index,
         provider_call_id=call.provider_call_id,
         name=call.name,
-        arguments=command.arguments,
+        arguments_digest=call.arguments_digest,
         input=parsed,
         input_digest=digest(parsed),
         side_effect=command.side_effect,

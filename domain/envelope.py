@@ -153,7 +153,7 @@ def seal(event: Recorded, payload: bytes, salt: bytes, head: bytes) -> Stored:
         salt: `SALT_BYTES` random bytes, used for nothing else.
         head: the head before this event.
     """
-    envelope = canonical.encode(
+    envelope = canonical.encode_envelope(
         {
             "session_id": event.session_id,
             "sequence": event.sequence,
@@ -193,7 +193,7 @@ def open_envelope(stored: Stored, data: Any = None) -> Recorded:
         Corrupt: the envelope does not parse, or contradicts the row's own columns.
     """
     try:
-        plain = orjson.loads(stored.envelope)
+        plain = canonical.decode(stored.envelope)
         event = Recorded(
             session_id=plain["session_id"],
             sequence=plain["sequence"],
@@ -215,7 +215,7 @@ def open_envelope(stored: Stored, data: Any = None) -> Recorded:
             actor=Actor(ActorKind(plain["actor"]["kind"]), plain["actor"]["id"]),
             data=data,
         )
-    except (ValueError, KeyError, TypeError) as e:
+    except (Corrupt, ValueError, KeyError, TypeError) as e:
         raise Corrupt("envelope", "an envelope of this format", stored.envelope[:80], stored.sequence) from e
     row = (stored.session_id, stored.sequence, stored.topic)
     if (event.session_id, event.sequence, event.topic) != row:

@@ -363,12 +363,13 @@ class ModelOutcomeReconciled(
 
 
 class ToolScheduled(Payload, type="tool_scheduled", aggregate=K.TOOL, scope="RTAC"):
-    """A declared call will be carried out. `input` is the parsed `arguments`."""
+    """A declared call will be carried out. `input` is the parsed argument text; that text itself
+    is in the response, `arguments_digest` is its SHA-256 (hex)."""
 
     index: int = Field(ge=0)
     provider_call_id: str
     name: str
-    arguments: str
+    arguments_digest: str
     input: dict[str, Any]
     input_digest: str
     side_effect: SideEffect
@@ -404,10 +405,13 @@ class ToolStarted(Payload, type="tool_started", aggregate=K.TOOL, scope="RTAC"):
 
 
 class ToolCompleted(Payload, type="tool_completed", aggregate=K.TOOL, scope="RTAC"):
-    """The tool succeeded. `output` is what the model is told, `value` the result as kept."""
+    """The tool succeeded. `output` is what the model is told; `value` is the result as kept,
+    where that is not the output itself; `kept` says how much of it is there (whole, blob, cut,
+    placeholder)."""
 
     output: str
     value: Any = None
+    kept: Literal["whole", "blob", "cut", "placeholder"] = "whole"
     display: Any = None
     messages: list[Any] = Field(default_factory=list)
     notes: list[str] = Field(default_factory=list)

@@ -44,6 +44,9 @@ def bind(definition: ToolDefinition, arguments: dict[str, Any]) -> dict[str, Any
         bound = _validate(definition.model, arguments)
     except ValidationError as e:
         raise ArgumentsRefused(_reason(definition.name, e), _shown(arguments)) from None
+    except Exception as e:  # validators and default factories are other people's code
+        problem = f"they could not be checked, with {type(e).__name__}: {e}"[:300]
+        raise ArgumentsRefused(_listed(definition.name, [problem]), _shown(arguments)) from e
     return {
         field.alias or name: getattr(bound, name) for name, field in definition.model.model_fields.items()
     }

@@ -91,8 +91,12 @@ class Book:
         kind: str,
         arguments: Mapping[str, Any] | None = None,
         blobs: tuple[Blob, ...] = (),
+        fold: Callable[[Recorded], None] | None = None,
     ) -> Receipt:
         """Make an entry durable; it becomes the latest one at once, before anything is awaited.
+
+        Args:
+            fold: called with each event once the entry is the latest one.
 
         Returns:
             The receipt, once the entry's events are durable and the listeners have them.
@@ -107,6 +111,9 @@ class Book:
         chosen = arguments if arguments is not None else {"command_id": entry.command_id}
         batch = to_batch(entry, self._head, self._ids.salt, self._owner_id, kind, chosen, blobs)
         self.state, self._head = entry.state, batch.events[-1].head
+        if fold is not None:
+            for event in entry.events:
+                fold(event)
         with anyio.CancelScope(shield=True):  # the store bounds the time; an outcome must be learnt
             async with self._turnstile:
                 self._check_open()

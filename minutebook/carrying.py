@@ -9,15 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
-from domain import compaction, inputs, model_attempt, permission, request, tool, turn
+from domain import inputs, permission, request, tool, turn, unattended
 from domain.arguments import parse_arguments
-from domain.decider import Command, EndRequest, OnCall, Reject, Schedule, StartAttempt
+from domain.canonical import encode
+from domain.decider import Command, OnCall, Reject, Schedule, StartAttempt
 from domain.envelope import Actor
 from domain.errors import ArgumentsRefused, InvalidOptions
+from domain.limits import MAX_PAYLOAD_BYTES
 from domain.next_steps import Action, Step
-from domain.permission import Decision
 from domain.ports import ModelProvider, Parameters
 from domain.state import CallState, State
 from domain.values import ActorKind, Priority, SideEffect, Verdict
@@ -26,6 +27,9 @@ from minutebook.conversation import Conversation
 from minutebook.interactions import Interaction
 from minutebook.tool_definition import ToolDefinition, ToolSet
 from projections.permission_policy import CallFacts, Grant, Policy, Rule, before_handler, resolve
+
+#: As stored; an event holds the input and little else.
+MAX_INPUT_BYTES: Final = MAX_PAYLOAD_BYTES - 4096
 
 POLICY = Actor(ActorKind.POLICY)
 
@@ -89,23 +93,8 @@ class Carrier:
                 yield _accept(state, step.subject)
             case Action.RESUME_REQUEST:
                 yield from _begin_request(state)
-            case Action.RECONCILE_MODEL_OUTCOME:
-                yield model_attempt.Reconcile("lost", evidence='recorded policy on_lost_attempt="retry"')
-            case Action.ABORT_TURN:
-                by = state.steering_inputs()[0].input_id
-                yield turn.AbortTurn("steering", by)
             case Action.NEXT_ATTEMPT:
                 yield from self._next_attempt(state)
-            case Action.FAIL_REQUEST:
-                yield _failure(state, step.reason)
-            case Action.FINISH_ABORT:
-                assert state.request is not None
-                yield EndRequest("abort", request.Interrupt(state.request.abort_reason or "abort"))
-            case Action.FAIL_COMPACTION:
-                yield from _fail_compaction(state, step)
-            case Action.COMPLETE_TURN:
-                assert state.attempt is not None
-                yield turn.CompleteTurn(len(state.calls), state.attempt.stop)
             case Action.APPLY_INPUT:
                 yield _apply(state, step.subject)
             case Action.PREPARE_INPUT:
@@ -115,23 +104,16 @@ class Carrier:
                 assert state.request is not None
                 number = (state.turn.number if state.turn else 0) + 1
                 yield turn.StartTurn(number, state.request.settings_digest)
-            case Action.FINALIZE_REQUEST:
-                assert state.request is not None
-                text = self._conversation.transcript.last_text()
-                yield request.Complete(text, dict(state.request.usage))
+            case Action.SCHEDULE_CALL | Action.EVALUATE | Action.ASK | Action.START_TOOL:
+                assert step.index is not None
+                yield from self._about_call(state, step.action, state.calls[step.index])
             case _:
-                yield from self._about_call(state, step)
+                yield from unattended.commands(state, step, self._conversation.transcript.latest())
 
-    def _about_call(self, state: State, step: Step) -> Iterator[Command | Launch]:
-        assert step.index is not None
-        call = state.calls[step.index]
-        match step.action:
-            case Action.REJECT_CALL:
-                yield self._reject(call, step.reason)
+    def _about_call(self, state: State, action: Action, call: CallState) -> Iterator[Command | Launch]:
+        match action:
             case Action.SCHEDULE_CALL:
                 yield self._schedule(call)
-            case Action.CANCEL_TOOL:
-                yield from _cancel(call, step.reason)
             case Action.EVALUATE:
                 yield from self._evaluate(state, call)
             case Action.ASK:
@@ -171,20 +153,6 @@ class Carrier:
         updated = self._conversation.updated_inputs.get(call.call_id)
         return updated if updated is not None else parse_arguments(self._raw(call))
 
-    def _reject(self, call: CallState, reason: str) -> Command:
-        if reason == "malformed":
-            try:
-                parse_arguments(self._raw(call))
-                message = "the arguments are not one JSON object"
-            except ArgumentsRefused as e:
-                message = str(e)
-            return Reject(call.index, reason, message)
-        messages = {
-            "truncated": "The response was cut off, refused or paused; none of its calls was run.",
-            "interrupted": "A newer input came first; the call was not run.",
-        }
-        return Reject(call.index, reason, messages[reason])
-
     def _schedule(self, call: CallState) -> Command:
         definition = self._tools.get(call.name)
         if definition is None:
@@ -192,9 +160,12 @@ class Carrier:
             return Reject(call.index, "unknown_tool", f"there is no tool {call.name!r}; there are: {known}")
         raw = self._raw(call)
         try:
-            bind(definition, parse_arguments(raw))
+            exact = parse_arguments(raw)
+            bind(definition, exact)
         except ArgumentsRefused as e:
             return Reject(call.index, "invalid", str(e))
+        if len(encode(exact)) > MAX_INPUT_BYTES:
+            return Reject(call.index, "invalid", f"the arguments take more than {MAX_INPUT_BYTES} bytes")
         return Schedule(
             call.index,
             raw,
@@ -219,7 +190,7 @@ class Carrier:
     def _evaluate(self, state: State, call: CallState) -> Iterator[Command | Launch]:
         definition = self._present(call)
         if definition is None:
-            yield from _cancel(call, "tool_unavailable")
+            yield from unattended.cancel(call, "tool_unavailable")
             return
         if self._has_handler and before_handler(policy_of(state), self._facts(call, definition)) is None:
             yield AskHandler(call.call_id, call.index)
@@ -248,7 +219,7 @@ class Carrier:
         self, call: CallState, definition: ToolDefinition, handler: Verdict | str | None = "unset"
     ) -> CallFacts:
         assert call.permission is not None
-        own, _ = definition.own_check(bind(definition, self.input_of(call)))
+        own, own_reason = definition.own_check(bind(definition, self.input_of(call)))
         return CallFacts(
             call.name,
             definition.category,
@@ -257,6 +228,7 @@ class Carrier:
             call.permission.input_digest,
             own,
             handler,  # type: ignore[arg-type]  # Verdict, None or "unset"
+            own_reason,
         )
 
     def _start(self, state: State, call: CallState) -> Iterator[Command | Launch]:
@@ -267,7 +239,7 @@ class Carrier:
             # What was started and is gone cannot be run again, nor be called cancelled:
             # nothing is appended, and the loop leaves the decision to somebody.
             if not again or call.tool.side_effect is SideEffect.PURE:
-                yield from _cancel(call, "tool_unavailable")
+                yield from unattended.cancel(call, "tool_unavailable")
             return
         exact = self.input_of(call)
         bound = bind(definition, exact)
@@ -276,7 +248,7 @@ class Carrier:
             try:
                 side_effect, why = definition.narrowed(bound)
             except InvalidOptions as e:
-                yield from _cancel(call, f"tool_misdeclared: {e}")
+                yield from unattended.cancel(call, f"tool_misdeclared: {e}")
                 return
         key = call.tool.idempotency_key or f"{state.session_id}/{call.call_id}"
         updated = call.call_id in self._conversation.updated_inputs
@@ -318,27 +290,3 @@ def _apply(state: State, input_id: str) -> Command:
     assert item is not None
     number = (state.turn.number if state.turn else 0) + 1
     return inputs.ApplyInput(input_id, item.priority, number)
-
-
-def _failure(state: State, reason: str) -> Command:
-    assert state.request is not None
-    if reason == "max_turns":
-        code, message = "MAX_TURNS", f"the request used its {state.request.max_turns} turns"
-    else:
-        assert state.attempt is not None
-        code = state.attempt.error_code or "attempts_used_up"
-        message = state.attempt.error_message or f"after {state.attempt.number} attempts"
-    return EndRequest("error", request.Fail(code, message))
-
-
-def _fail_compaction(state: State, step: Step) -> Iterator[Command]:
-    attempt = state.compaction_attempt
-    if attempt is not None and attempt.status is model_attempt.Status.STARTED:
-        yield model_attempt.Reconcile("lost", evidence="the process that ran the compaction is gone")
-    yield compaction.FailCompaction(step.subject, step.reason)
-
-
-def _cancel(call: CallState, reason: str) -> Iterator[Command]:
-    if call.permission is not None and call.permission.decision is Decision.PENDING:
-        yield OnCall(call.index, permission.Withdraw(reason))
-    yield OnCall(call.index, tool.Cancel(reason))

@@ -11,13 +11,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from recovery.coordinator import RecoveryCoordinator
-
 from domain.errors import InvalidOptions
 from domain.ports import Holder, ModelProvider, StoreDescription
 from minutebook.config import SessionConfig
 from minutebook.opening import OpenSession, World
 from minutebook.provider_config import ProviderConfig
+from recovery.coordinator import RecoveryCoordinator
 
 if TYPE_CHECKING:
     from adapters.memory_journal import MemoryStore
@@ -98,7 +97,7 @@ def _provider(config: SessionConfig) -> ModelProvider:
         return config.provider
     from adapters.providers import make_provider
 
-    return make_provider(config.provider, probe=config.probe)
+    return make_provider(config.provider)
 
 
 def _holder(worker_id: str | None, lease_id: str) -> Holder:

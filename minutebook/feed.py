@@ -16,7 +16,7 @@ import anyio
 from domain import catalogue
 from domain.envelope import Recorded
 from domain.errors import MinutebookError
-from domain.ports import JournalReader
+from domain.ports import JournalReader, Probe
 from minutebook.stream_events import StreamEvent
 
 MAX_RECENT_EVENTS: Final = 512
@@ -26,8 +26,8 @@ MAX_DELTAS: Final = 1000
 class Feed:
     """What readers of one session are woken by."""
 
-    def __init__(self, journal: JournalReader, session_id: str, sequence: int) -> None:
-        self._journal, self._session_id = journal, session_id
+    def __init__(self, journal: JournalReader, session_id: str, sequence: int, probe: Probe) -> None:
+        self._journal, self._session_id, self._probe = journal, session_id, probe
         self.sequence = sequence
         self._recent: deque[Recorded] = deque(maxlen=MAX_RECENT_EVENTS)
         #: (sequence of the durable event they follow, the delta), numbered from `_first_delta`.
@@ -40,9 +40,11 @@ class Feed:
 
     def publish(self, events: Sequence[Recorded]) -> None:
         """Take durable events, in order."""
+        self._probe("before_emit")
         self._recent.extend(events)
         self.sequence = events[-1].sequence
         self._wake()
+        self._probe("after_emit")
 
     def delta(self, event: StreamEvent) -> None:
         """Take something live that follows what is durable now."""

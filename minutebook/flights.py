@@ -274,7 +274,8 @@ def _recorded(launch: RunTool, finished: Finished) -> tuple[tool.Command, tuple[
             outcome = finished.outcome
             fields = {
                 "output": outcome.output_text,
-                "value": outcome.value,
+                "value": None if outcome.value == outcome.output_text else outcome.value,
+                "kept": outcome.kept.value,
                 "display": outcome.display,
                 "messages": list(outcome.messages),
                 "notes": list(outcome.notes),

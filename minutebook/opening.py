@@ -123,7 +123,8 @@ class OpenSession(AbstractAsyncContextManager[Session]):
         tasks = anyio.create_task_group()
         await tasks.__aenter__()
         self._undo.append(lambda: _end_tasks(tasks))
-        await book.commit(self._first_entry(book, conversation), "resume" if self._resume else "create")
+        kind = "resume" if self._resume else "create"
+        await book.commit(self._first_entry(book), kind, fold=conversation.apply)
         parts = self._assemble(journal, book, conversation, provider, tasks)
         tasks.start_soon(self._heartbeat, journal, parts, name="lease")
         self._session = Session(parts, self._config, self._world.ids.new)
@@ -162,7 +163,7 @@ class OpenSession(AbstractAsyncContextManager[Session]):
 
     async def _stands(self, journal: Journal) -> tuple[State, bytes]:
         loaded = await load(journal, self._id)
-        plan = plan_of(loaded, journal=journal.name)
+        plan = plan_of(loaded, journal=_argument(journal))
         closed = loaded.state.session is not None and loaded.state.session.status is session.Status.CLOSED
         if plan.kind in (Kind.DECISION, Kind.BLOCKED):
             raise RecoveryRequired(plan)
@@ -170,7 +171,7 @@ class OpenSession(AbstractAsyncContextManager[Session]):
             raise SessionClosed(self._id, final=True)
         return loaded.state, loaded.head
 
-    def _first_entry(self, book: Book, conversation: Conversation) -> Any:
+    def _first_entry(self, book: Book) -> Any:
         tools = {name: definition.digest for name, definition in self._tools.items()}
         wanted = self._config.settings()
         commands: list[Command] = []
@@ -186,8 +187,7 @@ class OpenSession(AbstractAsyncContextManager[Session]):
             commands.append(session.Create(self._config.owner_id, wanted, tools))
         entry = book.begin()
         for command in commands:
-            for event in entry.add(command):
-                conversation.apply(event)
+            entry.add(command)
         return entry
 
     def _assemble(
@@ -199,7 +199,7 @@ class OpenSession(AbstractAsyncContextManager[Session]):
         tasks: TaskGroup,
     ) -> Parts:
         config = self._config
-        feed = Feed(journal, self._id, book.durable_sequence)
+        feed = Feed(journal, self._id, book.durable_sequence, config.probe)
         book.listeners.append(feed.publish)
         flights = Flights(tasks, provider, feed, config.probe)
         has_handler = config.permission_handler is not None
@@ -207,7 +207,7 @@ class OpenSession(AbstractAsyncContextManager[Session]):
         answers = Answers(carrier, self._tools)
 
         def plan() -> RecoveryPlan:
-            return make_plan(book.state, Facts(head=book.head, lease=book.lease, journal=journal.name))
+            return make_plan(book.state, Facts(head=book.head, lease=book.lease, journal=_argument(journal)))
 
         def required() -> RecoveryRequired:
             return RecoveryRequired(plan())
@@ -255,6 +255,11 @@ class _Once:
         begin, self._begin = self._begin, None
         if begin is not None:
             begin()
+
+
+def _argument(journal: Journal) -> str:
+    """What the command line calls the journal."""
+    return journal.name.removeprefix("sqlite:")
 
 
 async def _reread(journal: Journal, conversation: Conversation, session_id: str, upto: int) -> None:

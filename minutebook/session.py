@@ -547,9 +547,7 @@ class Session:
     async def _commit(
         self, entry: Entry, kind: str, arguments: dict[str, Any] | None, blobs: tuple[Blob, ...] = ()
     ) -> None:
-        for event in entry.events:
-            self._parts.conversation.apply(event)
-        await self._parts.book.commit(entry, kind, arguments, blobs)
+        await self._parts.book.commit(entry, kind, arguments, blobs, self._parts.conversation.apply)
         self._parts.loop.nudge()
         self._parts.start()
 

@@ -115,16 +115,16 @@ class ToolDefinition:
             arguments: validated, by parameter name.
 
         Returns:
-            Its verdict (None: no opinion, or no check) and a reason; a check that
-            raises, or answers something else, is a deny that says so.
+            Its verdict (None: no opinion, or no check) and an empty text. A check that
+            raises, or answers something else, is a deny, and the text says what was wrong.
         """
         if self.check is None:
             return None, ""
         try:
             answer = self.check(arguments)
-            return (None if answer is None else Verdict(answer)), "the tool's own check"
+            return (None if answer is None else Verdict(answer)), ""
         except Exception as e:
-            return Verdict.DENY, f"the tool's own check failed: {type(e).__name__}: {e}"[:300]
+            return Verdict.DENY, f"it failed with {type(e).__name__}: {e}"[:300]
 
     def narrowed(self, arguments: Mapping[str, Any]) -> tuple[SideEffect, str | None]:
         """The side-effect class of one call.

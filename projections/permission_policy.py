@@ -22,7 +22,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from domain import canonical
 from domain.values import PermissionMode, ToolKind, Verdict
 
 Scope = Literal["tool", "category"]
@@ -81,6 +80,7 @@ class CallFacts:
         own_check: what the tool's own check says about this input; None: nothing.
         handler: the application's answer; None: it leaves the call to what follows;
             "unset": it was not asked, or there is none.
+        own_reason: what the own check gave as its reason, for the explanation.
     """
 
     tool_name: str
@@ -90,6 +90,7 @@ class CallFacts:
     input_digest: str
     own_check: Verdict | None = None
     handler: Verdict | Unset | None = "unset"
+    own_reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,18 +139,6 @@ def before_handler(policy: Policy, facts: CallFacts) -> Decision | None:
     return _walk(_ORDER[:_HANDLER_AT], policy, facts)[0]
 
 
-def policy_digest(policy: Policy, tool_set_digest: str) -> str:
-    """What a decision was made under, as SHA-256 (hex). If it differs now, decide again.
-
-    Args:
-        policy: its mode, rules and grants count; the order of grants does not.
-        tool_set_digest: of the tools that the session has.
-    """
-    rules = [[rule.scope, rule.name, rule.verdict, rule.id] for rule in policy.rules]
-    grants = sorted([grant.scope, grant.name, grant.id] for grant in policy.grants)
-    return canonical.digest([policy.mode, rules, grants, tool_set_digest])
-
-
 # --- the steps: each decides, or says why it does not -----------------------------
 
 _Made = tuple[Verdict, Source, str | None, str]
@@ -175,7 +164,7 @@ def _deny(policy: Policy, facts: CallFacts) -> _Made | str:
             if rule.verdict is Verdict.DENY:
                 return Verdict.DENY, "rule", rule.id, f"{_said(rule)} denies; nothing overrides a deny"
     if facts.own_check is Verdict.DENY:
-        return Verdict.DENY, "tool", None, f"the own check of {facts.tool_name} denies this input"
+        return Verdict.DENY, "tool", None, _own(facts, "denies")
     return "no rule and no check denies"
 
 
@@ -198,7 +187,7 @@ def _handler(policy: Policy, facts: CallFacts) -> _Made | str:
 
 def _check_asks(policy: Policy, facts: CallFacts) -> _Made | str:
     if facts.own_check is Verdict.ASK:
-        return Verdict.ASK, "tool", None, f"the own check of {facts.tool_name} wants a person for this input"
+        return Verdict.ASK, "tool", None, _own(facts, "wants a person for")
     return "the tool's own check asks for nobody"
 
 
@@ -232,7 +221,7 @@ def _grant(scope: Scope) -> _Step:
 
 def _check_allows(policy: Policy, facts: CallFacts) -> _Made | str:
     if facts.own_check is Verdict.ALLOW:
-        return Verdict.ALLOW, "tool", None, f"the own check of {facts.tool_name} allows this input"
+        return Verdict.ALLOW, "tool", None, _own(facts, "allows")
     return "the tool's own check allows nothing"
 
 
@@ -277,3 +266,8 @@ def _name(facts: CallFacts, scope: Scope) -> str | None:
 def _said(standing: Rule | Grant) -> str:
     word = "rule" if isinstance(standing, Rule) else "grant"
     return f"{standing.scope} {word} {standing.id} ({standing.name})"
+
+
+def _own(facts: CallFacts, verb: str) -> str:
+    why = f": {facts.own_reason}" if facts.own_reason else ""
+    return f"the own check of {facts.tool_name} {verb} this input{why}"

@@ -156,12 +156,9 @@ class Transcript:
         call = next(c for c in exchange.calls if c.tool_id == tool_id)
         return call.outcome, call.output
 
-    def last_text(self) -> str:
-        """The visible text of the latest response."""
-        for item in reversed(self.items):
-            if isinstance(item, Exchange):
-                return item.text
-        return ""
+    def latest(self) -> Exchange | None:
+        """The latest response with its calls."""
+        return next((item for item in reversed(self.items) if isinstance(item, Exchange)), None)
 
     def _append(self, item: Item) -> int:
         self.items.append(item)

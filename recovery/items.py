@@ -152,15 +152,15 @@ def _call_names(call: CallState) -> dict[str, object]:
 def _nothing(state: State) -> str:
     if state.session is None:
         return "There is no session yet."
-    open_effects = len(state.unsettled)
+    count = len(state.unsettled)
+    unsettled = f"{count} effect{'s are' if count > 1 else ' is'} unsettled"
     if state.session.status is session.Status.CLOSED:
         what = "The session is closed for good."
     elif state.queue.pending:
-        waiting = len(state.queue.pending)
-        return f"{waiting} inputs wait; no request starts while {open_effects} effects are unsettled."
+        return f"{len(state.queue.pending)} inputs wait; no request starts while {unsettled}."
     else:
         what = "No request is open and no input waits."
-    return f"{what} {open_effects} effects are unsettled." if open_effects else what
+    return f"{what} {unsettled}." if count else what
 
 
 def _ids(state: State, step: Step) -> dict[str, str]:

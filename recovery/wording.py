@@ -11,26 +11,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
+from domain import unattended
 from domain.next_steps import Action, Step, Who
 
 RESUME: Final = "await mb.resume_session({session!r}, config, store=store)"
 APPLY: Final = "await coordinator.apply_automatic()"
 AUTOMATIC: Final = "{reconcile} automatic"
-
-#: Automatic actions that need none of the application's code: the journal alone says what to append.
-NEEDS_NO_CODE: Final = frozenset(
-    {
-        Action.FINISH_ABORT,
-        Action.FAIL_COMPACTION,
-        Action.RECONCILE_MODEL_OUTCOME,
-        Action.ABORT_TURN,
-        Action.FAIL_REQUEST,
-        Action.REJECT_CALL,
-        Action.CANCEL_TOOL,
-        Action.COMPLETE_TURN,
-        Action.FINALIZE_REQUEST,
-    }
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +33,7 @@ class Words:
 def of(step: Step) -> Words:
     """The wording of a step; automatic steps that need no code get the command that does them."""
     words = _BY_REASON.get((step.action, step.reason)) or _BY_ACTION[step.action]
-    if step.who is not Who.AUTOMATIC or step.action not in NEEDS_NO_CODE:
+    if step.who is not Who.AUTOMATIC or step.action not in unattended.ACTIONS:
         return words
     return replace(words, python=APPLY, shell=AUTOMATIC)
 

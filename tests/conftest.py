@@ -1,20 +1,22 @@
-"""What every test may use: the event loop, Hypothesis profiles, the recordings.
+"""What every test may use: the event loop, Hypothesis profiles, what lies outside the repository.
 
-Recordings of real providers are not part of the repository. A test that asks for
-`wire_dir` runs where they are, and is left out, counted and reported where they
-are not. This is the only place in the project that reads an environment variable.
+Recordings of real providers and the executable model of the rules are not part
+of the repository. A test that asks for `wire_dir` or `model_dir` runs where they
+are, and is left out, counted and reported where they are not. This is the only
+place in the project that reads an environment variable.
 """
 
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
 _ROOT = Path(__file__).parent.parent
-_LEFT_OUT = pytest.StashKey[int]()
+_LEFT_OUT = pytest.StashKey[dict[str, int]]()
 
 settings.register_profile("dev", deadline=None)
 # No luck in a gate: the same examples every time, and more of them.
@@ -31,40 +33,81 @@ def anyio_backend() -> str:
 @pytest.fixture(scope="session")
 def wire_dir(pytestconfig: pytest.Config) -> Path:
     """The directory of recordings: one JSON file for each exchange with a provider."""
-    found = recordings(pytestconfig)
-    assert found is not None, "tests that need recordings are left out where there are none"
+    return _present(pytestconfig, "wire_dir")
+
+
+@pytest.fixture(scope="session")
+def model_dir(pytestconfig: pytest.Config) -> Path:
+    """The directory of the executable model: Python modules that import each other by name."""
+    return _present(pytestconfig, "model_dir")
+
+
+@dataclass(frozen=True)
+class Outside:
+    """Something that tests may need and the repository does not hold."""
+
+    kind: str
+    contents: str
+    option: str
+    variable: str
+    default: Path
+    pattern: str
+
+    def find(self, config: pytest.Config) -> Path | None:
+        """Its directory, if there is anything in it."""
+        place = Path(config.getoption(self.option))
+        return place if any(place.glob(self.pattern)) else None
+
+
+#: By the fixture that a test asks for.
+_OUTSIDE = {
+    "wire_dir": Outside(
+        "wire", "recordings", "--wire", "MINUTEBOOK_WIRE", _ROOT.parent / "shared" / "wire", "*.json"
+    ),
+    "model_dir": Outside(
+        "model", "model", "--model", "MINUTEBOOK_MODEL", _ROOT.parent / "shared" / "model", "model.py"
+    ),
+}
+
+
+def _present(config: pytest.Config, fixture: str) -> Path:
+    found = _OUTSIDE[fixture].find(config)
+    assert found is not None, "tests that need it are left out where it is not"
     return found
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption(
-        "--wire",
-        metavar="DIR",
-        default=os.environ.get("MINUTEBOOK_WIRE") or str(_ROOT.parent / "shared" / "wire"),
-        help="directory of provider recordings (default: $MINUTEBOOK_WIRE, then ../shared/wire)",
-    )
+    for outside in _OUTSIDE.values():
+        parser.addoption(
+            outside.option,
+            metavar="DIR",
+            default=os.environ.get(outside.variable) or str(outside.default),
+            help=f"directory of {outside.contents} (default: ${outside.variable}, "
+            f"then ../shared/{outside.default.name})",
+        )
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if recordings(config) is not None:
-        return
-    left_out = [item for item in items if "wire_dir" in getattr(item, "fixturenames", ())]
-    config.stash[_LEFT_OUT] = len(left_out)
+    config.stash[_LEFT_OUT] = {}
+    for fixture, outside in _OUTSIDE.items():
+        if outside.find(config) is None:
+            _leave_out(config, items, fixture)
+
+
+def _leave_out(config: pytest.Config, items: list[pytest.Item], fixture: str) -> None:
+    left_out = [item for item in items if fixture in getattr(item, "fixturenames", ())]
+    config.stash[_LEFT_OUT][fixture] = len(left_out)
     config.hook.pytest_deselected(items=left_out)
     items[:] = [item for item in items if item not in left_out]
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    count = config.stash.get(_LEFT_OUT, 0)
-    if count:
-        terminalreporter.write_line(
-            f"{count} wire tests left out: no recordings in {config.getoption('wire')} "
-            "(name their directory: MINUTEBOOK_WIRE or --wire)",
-            yellow=True,
-        )
-
-
-def recordings(config: pytest.Config) -> Path | None:
-    """The directory of recordings if it holds any."""
-    place = Path(config.getoption("wire"))
-    return place if any(place.glob("*.json")) else None
+    for fixture, count in config.stash.get(_LEFT_OUT, {}).items():
+        outside = _OUTSIDE[fixture]
+        if count:
+            terminalreporter.write_line(
+                f"{count} {outside.kind} tests left out: no {outside.contents} in "
+                f"{config.getoption(outside.option)} "
+                f"(name their directory: {outside.variable} or {outside.option})",
+                yellow=True,
+            )

@@ -20,22 +20,32 @@ from domain.errors import RuleViolated
 from domain.next_steps import NOTHING, Action, next_steps
 from domain.ports import Response
 from domain.state import State
-from domain.values import Interrupt, OnLostAttempt, SideEffect, Stop
+from domain.values import Interrupt, OnLostAttempt, SideEffect, Stop, Verdict
 from minutebook.testing.moves import carry, landings
 from minutebook.testing.scenario import Called, Scenario, response, write
 from minutebook.testing.world import Move, World, whims
 
+_VERDICTS = (
+    (Verdict.ALLOW, Verdict.DENY, Verdict.ASK),
+    (Verdict.ASK, Verdict.ALLOW, Verdict.DENY),
+    (Verdict.ASK,),
+    (Verdict.ALLOW,),
+)
 _WAITS = frozenset({Action.AWAIT, Action.INTERRUPT})
 _ENDS = frozenset({"close", "abort", "abandon", "cancel input"})
 
 
 class Walk(Scenario):
-    """A session that moves: a scenario, and what its process has in flight."""
+    """A session that moves: a scenario, and what its process has in flight.
+
+    `moments` are the states it was in between commits, each with what was in flight then.
+    """
 
     def __init__(self, world: World, session_id: str = "s-walk") -> None:
         super().__init__(session_id)
         self.world = world
         self.in_flight = NOTHING
+        self.moments: list[tuple[State, frozenset[str]]] = []
         self._open: Entry | None = None
 
     @property
@@ -70,6 +80,7 @@ class Walk(Scenario):
             self._open.finish()
             self.record(self._open)
             self._open = None
+        self.moments.append((self.state, self.in_flight))
 
     def crash(self) -> None:
         """Lose what is not committed, and everything in flight."""
@@ -118,6 +129,7 @@ def worlds(draw: st.DrawFn) -> World:
     return World(
         responses=tuple(answers),
         tools=tuple(c for c in every if c.name in names),
+        verdicts=draw(st.sampled_from(_VERDICTS)),
         on_lost_attempt=draw(st.sampled_from(OnLostAttempt)),
     )
 
@@ -175,9 +187,13 @@ def _one_of(draw: st.DrawFn, walk: Walk, moves: list[Move]) -> None:
 
 
 def _weighed(draw: st.DrawFn, moves: list[Move]) -> list[Move]:
-    """The moves, most often without those that end something."""
+    """The moves, most often sends, seldom those that end something."""
+    sends = [move for move in moves if move.label.startswith("send")]
     lasting = [move for move in moves if move.label not in _ENDS]
-    return moves if draw(st.integers(0, 3)) == 3 else lasting
+    chance = draw(st.integers(0, 7))
+    if chance < 4 and sends:
+        return sends
+    return moves if chance == 7 else lasting
 
 
 def _possible(walk: Walk, moves: list[Move]) -> Iterator[Move]:

@@ -130,8 +130,15 @@ def _compact(state: State, in_flight: frozenset[str]) -> Move:
     """No command begins a compaction yet, so its drafts are made by hand."""
     name = f"c-{state.sequence + 1}"
     begun = recorded(ev.CompactionStarted(compaction_id=name, trigger="size"), aggregate_id=name)
-    fields = {"provider": "scripted", "api": "openai-chat", "model": "m", "request_digest": "0" * 64}
-    sent = ev.ModelRequestStarted(purpose="compaction", number=1, request_bytes=2, **fields)
+    sent = ev.ModelRequestStarted(
+        purpose="compaction",
+        number=1,
+        provider="scripted",
+        api="openai-chat",
+        model="test-model",
+        request_digest="0" * 64,
+        request_bytes=2,
+    )
     attempt = recorded(sent, model_attempt_id=ids.attempt(name, 1))
     return Move("compact", (begun, attempt), in_flight | {name})
 

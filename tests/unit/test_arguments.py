@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, BeforeValidator, Field
 
 from domain import canonical
 from domain.arguments import MAX_ARGUMENT_DEPTH, MAX_DIGITS, canonical_digest, parse_arguments
@@ -95,7 +95,7 @@ def test_big_integers_stay_integers() -> None:
 
 @pytest.mark.parametrize("sign", ["", "-"])
 def test_an_integer_with_too_many_digits_is_refused(sign: str) -> None:
-    assert "4000 digits" in refusal(f'{{"n":{sign}{"1" * (MAX_DIGITS + 1)}}}')
+    assert "expected integers of at most 4000 digits" in refusal(f'{{"n":{sign}{"1" * (MAX_DIGITS + 1)}}}')
 
 
 def test_a_lower_limit_set_by_the_application_is_a_refusal_too() -> None:
@@ -370,6 +370,20 @@ def test_a_default_that_can_change_is_not_shared_between_calls() -> None:
 
     bind(collect, {})["items"].append("left over")
     assert bind(collect, {}) == {"items": []}
+
+
+def _fail(value: Any) -> Any:
+    raise LookupError("no table")
+
+
+def test_a_validator_that_fails_is_a_refusal() -> None:
+    @tool
+    def look(key: Annotated[str, BeforeValidator(_fail)]) -> None: ...
+
+    with pytest.raises(
+        ArgumentsRefused, match="do not fit look: they could not be checked, with LookupError"
+    ):
+        bind(look, {"key": "a"})
 
 
 def by_hand(function: Callable[..., Any], schema: dict[str, Any]) -> ToolDefinition:

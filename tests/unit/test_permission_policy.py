@@ -19,7 +19,6 @@ from projections.permission_policy import (
     Policy,
     Rule,
     before_handler,
-    policy_digest,
     resolve,
 )
 
@@ -221,30 +220,13 @@ def test_an_explanation_lists_each_step_that_was_taken() -> None:
     )
 
 
-# --- the digest of a policy --------------------------------------------------------------------
+@pytest.mark.parametrize("verdict", Verdict)
+def test_the_reason_of_a_tools_own_check_is_told(verdict: Verdict) -> None:
+    decision = resolve(Policy(), replace(FACTS, own_check=verdict, own_reason="it leaves the house"))
+    assert (decision.verdict, decision.source) == (verdict, "tool")
+    assert decision.explanation[-1].endswith(" this input: it leaves the house")
 
 
-@pytest.mark.parametrize(
-    "other",
-    [
-        Policy(YOLO),
-        Policy(rules=(tool_rule(ASK),)),
-        Policy(rules=(tool_rule(ALLOW), tool_rule(ASK))),
-        Policy(rules=(tool_rule(ASK), tool_rule(ALLOW))),
-        Policy(grants=(TOOL_GRANT,)),
-    ],
-    ids=range(5),
-)
-def test_another_policy_has_another_digest(other: Policy) -> None:
-    digests = {policy_digest(policy, "tools") for policy in (Policy(), Policy(PLAN), other)}
-    assert len(digests) == 3
-    assert policy_digest(other, "tools") != policy_digest(other, "other tools")
-
-
-def test_the_order_and_the_end_of_grants_do_not_change_the_digest() -> None:
-    one = Policy(grants=(TOOL_GRANT, CATEGORY_GRANT))
-    other = Policy(grants=(CATEGORY_GRANT, replace(TOOL_GRANT, expires="session")))
-    assert policy_digest(one, "tools") == policy_digest(other, "tools")
 
 
 # --- properties ---------------------------------------------------------------------------------

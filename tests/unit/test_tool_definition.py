@@ -344,7 +344,7 @@ def test_a_tool_without_a_check_has_no_opinion() -> None:
 def test_a_check_that_fails_is_a_deny_that_says_so(check: Any) -> None:
     verdict, reason = changed(read_file, check=check).own_check({})
     assert verdict is Verdict.DENY
-    assert reason.startswith("the tool's own check failed: ")
+    assert reason.startswith("it failed with ")
 
 
 def test_narrowing_gives_the_class_and_the_reason() -> None:

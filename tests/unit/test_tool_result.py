@@ -423,12 +423,23 @@ def test_any_outcome_fits_into_one_event(character: str, size: int) -> None:
         assert len(as_event(normalise(value))) < MAX_PAYLOAD_BYTES
 
 
-def test_notes_with_long_paths_fit_into_one_event() -> None:
-    value: Any = tuple(range(30))
+@pytest.mark.parametrize("size", [INLINE_BYTES // 2, INLINE_BYTES * 3 // 4 + 1, INLINE_BYTES])
+def test_bytes_are_measured_as_they_are_stored(size: int) -> None:
+    outcome = normalise(b"x" * size)
+    assert len(canonical.encode(outcome.value)) <= INLINE_BYTES
+    assert outcome.kept is (Kept.WHOLE if size == INLINE_BYTES // 2 else Kept.BLOB)
+
+
+def test_notes_and_placeholders_shorten_long_paths() -> None:
+    noted: Any = [(i,) for i in range(30)]
+    lost: Any = object()
     for _ in range(80):
-        value = {"k" * 64: (value, value) if not isinstance(value, dict) else value}
-    many = ToolOutput(value, display=value, messages=["x"])
-    assert len(as_event(normalise(many))) < MAX_PAYLOAD_BYTES
+        noted, lost = {"k" * 64: noted}, {"k" * 64: lost}
+    assert all(len(note) < 300 for note in normalise(noted).notes)
+    assert len(normalise(noted).notes) == MAX_NOTES + 1
+    placeholder = normalise(lost)
+    assert len(placeholder.value["not_kept"]["path"]) == 200
+    assert len(placeholder.output_text) < 500
 
 
 # --- a tool that says more than one thing ------------------------------------------------------

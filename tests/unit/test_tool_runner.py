@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import anyio
@@ -200,10 +201,9 @@ async def test_an_error_while_being_stopped_for_time_is_no_failure() -> None:
 async def test_a_tool_that_finishes_although_it_was_stopped_has_finished() -> None:
     @tool(timeout_s=SOON_S)
     async def stubborn() -> str:
-        try:
+        with suppress(anyio.get_cancelled_exc_class()):
             await anyio.sleep_forever()
-        except anyio.get_cancelled_exc_class():
-            return "done"
+        return "done"
 
     assert told(await run(stubborn)) == "done"
 
@@ -298,10 +298,9 @@ async def test_a_result_in_spite_of_our_cancellation_is_kept() -> None:
     @tool
     async def stubborn() -> str:
         started.set()
-        try:
+        with suppress(anyio.get_cancelled_exc_class()):
             await anyio.sleep_forever()
-        except anyio.get_cancelled_exc_class():
-            return "charged the card"
+        return "charged the card"
 
     finished, _ = await cancelled_from_outside(stubborn, started.wait)
     assert told(finished) == "charged the card"

@@ -1,0 +1,100 @@
+"""The demo's agent, run as a process of its own: `python -m minutebook.demo.agent start|resume ...`.
+
+`start` asks for a refund and is killed (SIGKILL, by its own tool) right after the
+money moved and before anybody could write that down. `resume` goes on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import anyio
+
+import minutebook as mb
+
+QUESTION = "Order 17 arrived broken. Please refund it and tell the customer."
+
+
+def tools(bank: Path, deadly: bool) -> list[mb.ToolDefinition]:
+    """What the agent can do. `bank` is the world outside: one line per transfer."""
+
+    @mb.tool(kind=mb.ToolKind.READ_ONLY, side_effect=mb.SideEffect.PURE)
+    async def look_up_order(order: str) -> dict[str, object]:
+        """Look up an order by its number."""
+        return {"order": order, "item": "lamp", "paid_cents": 4200, "state": "arrived broken"}
+
+    @mb.tool(side_effect=mb.SideEffect.NON_IDEMPOTENT, category="money")
+    async def refund(order: str, cents: int, ctx: mb.ToolContext) -> str:
+        """Refund an order, in cents."""
+        with bank.open("a", encoding="utf-8") as file:
+            file.write(f"order {order}: {cents} cents out, key {ctx.idempotency_key}\n")
+            file.flush()
+            os.fsync(file.fileno())
+        if deadly:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return f"refunded {cents} cents for order {order}"
+
+    return [look_up_order, refund]
+
+
+async def show(session: mb.Session, events: AsyncIterator[mb.StreamEvent]) -> None:
+    """Print a stream, approving what it asks for."""
+    text = ""
+    async for event in events:
+        if isinstance(event, mb.ContentDelta):
+            text += event.delta
+            continue
+        if text:
+            print(f"model   {text.strip()}", flush=True)
+            text = ""
+        match event:
+            case mb.ToolUse():
+                print(f"call    {event.name}({event.input})", flush=True)
+            case mb.InteractionOpened():
+                print(f"asks    may it run {event.summary}?  -> yes, this once", flush=True)
+                await session.respond(event.interaction_id, mb.Approve(), digest=event.digest)
+            case mb.ToolResult():
+                print(f"result  {event.outcome}: {event.output}", flush=True)
+            case mb.Result():
+                print(f"answer  {event.content}", flush=True)
+            case mb.Error():
+                print(f"error   {event.code}: {event.message}", flush=True)
+
+
+async def work(options: argparse.Namespace) -> None:
+    """Start the session, or go on with it."""
+    config = mb.SessionConfig(
+        provider=mb.ProviderConfig("openai-compatible", base_url=options.base_url, api_key=options.api_key),
+        model=options.model,
+        system_prompt="You refund orders. Look an order up before you refund it.",
+        tools=tools(options.bank, deadly=options.step == "start"),
+    )
+    store = mb.sqlite(options.journal)
+    if options.step == "start":
+        async with mb.create_session(config, store=store, session_id=options.session) as session:
+            await session.send(QUESTION)
+            await show(session, session.stream())
+    else:
+        async with mb.resume_session(options.session, config, store=store) as session:
+            await show(session, session.stream())
+
+
+def main() -> None:
+    """Parse the options and run."""
+    parser = argparse.ArgumentParser(prog="python -m minutebook.demo.agent")
+    parser.add_argument("step", choices=("start", "resume"))
+    parser.add_argument("--journal", type=Path, required=True)
+    parser.add_argument("--bank", type=Path, required=True)
+    parser.add_argument("--session", required=True)
+    parser.add_argument("--base-url", required=True)
+    parser.add_argument("--model", required=True)
+    parser.add_argument("--api-key")
+    anyio.run(work, parser.parse_args())
+
+
+if __name__ == "__main__":
+    main()

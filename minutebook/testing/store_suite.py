@@ -1,0 +1,41 @@
+"""What the parts of the store contract share: how a test gets a store."""
+
+from __future__ import annotations
+
+from contextlib import AbstractAsyncContextManager
+from typing import Final
+
+import pytest
+
+from domain.ports import Clock, Journal, StoreDescription
+from minutebook.testing.batches import OWNER, Place
+from minutebook.testing.manual_clock import ManualClock
+
+SESSION: Final = "session-1"
+START: Final = Place.start(SESSION)
+
+
+class StoreSuite:
+    """One store for each test, with a clock that the test moves."""
+
+    clock: ManualClock
+    store: StoreDescription
+
+    def make_store(self, clock: Clock) -> StoreDescription:
+        """An empty store whose leases run out by `clock`."""
+        raise NotImplementedError
+
+    @pytest.fixture(autouse=True)
+    def store_under_test(self, store_place: object) -> None:
+        """Make the store. `store_place` may be overridden by a fixture that says where."""
+        self.clock = ManualClock()
+        self.store = self.make_store(self.clock)
+
+    @pytest.fixture
+    def store_place(self) -> object:
+        """Overridden where a store needs a place."""
+        return None
+
+    def opened(self, owner_id: str = OWNER) -> AbstractAsyncContextManager[Journal]:
+        """The store, opened for an owner."""
+        return self.store.open(owner_id=owner_id)
