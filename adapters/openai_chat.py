@@ -128,11 +128,11 @@ class OpenAIChatProvider:
                     visible = True
                     yield signal
                 if answer.failure is not None:
-                    raise self._told(answer.failure, answer, visible)
+                    raise self._told(answer.failure, answer, opened, visible)
             await _drain(pieces)
         finally:
             await _close(opened, pieces)
-        yield self._response(answer, opened.headers.get("x-request-id"), visible)
+        yield self._response(answer, opened, visible)
 
     async def aclose(self) -> None:
         """Release connections, unless they belong to the caller's client."""
@@ -153,13 +153,15 @@ class OpenAIChatProvider:
             except openai.APIStatusError as e:
                 failure = from_status(e.status_code, e.response.headers, e.body, time.time())
                 failure.received_digest = hashlib.sha256(e.response.content).hexdigest()
+                failure.message += _said_by(e.response)
             except (openai.OpenAIError, *TRANSPORT_ERRORS) as e:
                 failure = from_transport(e, answering=False)
         if response is not None:
             return response
-        seconds = f"{self._request_timeout_s:g} s"
-        failure = failure or failed("request_timeout", f"expected an answer within {seconds}, got none")
-        failure = self._told(failure, ChatAnswer(), False)
+        if failure is None:
+            message = f"expected an answer within {self._request_timeout_s:g} s, got none"
+            failure = failed("request_timeout", message)
+        failure = told(failure, self._secrets)
         raise failure
 
     async def _post(self, body: bytes, attempt_id: str) -> httpx2.Response:
@@ -171,7 +173,7 @@ class OpenAIChatProvider:
             "/chat/completions",
             cast_to=httpx2.Response,
             content=body,
-            options={"headers": headers, "timeout": TIMEOUT, "follow_redirects": False, "max_retries": 0},
+            options={"headers": headers, "timeout": TIMEOUT, "follow_redirects": False},
             stream=True,
             stream_cls=openai.AsyncStream[Any],
         )
@@ -196,23 +198,32 @@ class OpenAIChatProvider:
                 answer.failure = from_transport(e, answering=True)
         if waiting.cancelled_caught:
             kind = "request_timeout" if answer.document else "stream_idle_timeout"
-            answer.failure = failed(kind, f"expected more within {limit_s:g} s, got nothing")
+            answer.failure = failed(kind, "expected the rest of the answer in time, got nothing more")
         if data is None:
             return ()
         self._probe("mid_stream")
         return answer.feed(data)
 
-    def _response(self, answer: ChatAnswer, request_id: str | None, visible: bool) -> Signal:
+    def _response(self, answer: ChatAnswer, opened: httpx2.Response, visible: bool) -> Signal:
         failure: ModelFailed
         try:
-            return answer.response(request_id)
+            return answer.response(opened.headers.get("x-request-id"))
         except ModelFailed as e:
-            failure = self._told(e, answer, visible)
+            failure = self._told(e, answer, opened, visible)
         raise failure
 
-    def _told(self, failure: ModelFailed, answer: ChatAnswer, visible: bool) -> ModelFailed:
+    def _told(
+        self, failure: ModelFailed, answer: ChatAnswer, opened: httpx2.Response, visible: bool
+    ) -> ModelFailed:
         """The failure with what only the attempt knows, and without secrets."""
-        return told(failure, self._secrets, visible, answer.digest())
+        failure.message += _said_by(opened)
+        return told(failure, self._secrets, visible=visible, digest=answer.digest())
+
+
+def _said_by(response: httpx2.Response) -> str:
+    """The server's id of the request, which its support asks for."""
+    request_id = response.headers.get("x-request-id")
+    return f" (request id {request_id[:100]})" if request_id else ""
 
 
 async def _drain(pieces: AsyncIterator[bytes]) -> None:

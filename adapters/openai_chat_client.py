@@ -25,6 +25,9 @@ MAX_BODY_BYTES: Final = 80 * 1024 * 1024
 #: single awaits, which also works over a transport that knows no timeouts.
 TIMEOUT: Final = httpx2.Timeout(None, connect=CONNECT_TIMEOUT_S)
 
+#: A connection is kept while a turn's tools run, which takes longer than the usual 5 s.
+_CONNECTIONS: Final = httpx2.Limits(max_connections=100, max_keepalive_connections=20, keepalive_expiry=30)
+
 #: Sent to the SDK where there is no key, because it refuses to be without one.
 _NO_KEY: Final = "none"
 
@@ -32,7 +35,9 @@ _NO_KEY: Final = "none"
 def explicit_http_client() -> httpx2.AsyncClient:
     """An HTTP client that takes nothing from the environment and follows no redirect."""
     return httpx2.AsyncClient(
-        transport=CappedTransport(httpx2.AsyncHTTPTransport(verify=_trust(), trust_env=False)),
+        transport=CappedTransport(
+            httpx2.AsyncHTTPTransport(verify=trust(), trust_env=False, limits=_CONNECTIONS)
+        ),
         trust_env=False,
         timeout=TIMEOUT,
         follow_redirects=False,
@@ -40,7 +45,7 @@ def explicit_http_client() -> httpx2.AsyncClient:
 
 
 @cache
-def _trust() -> ssl.SSLContext:
+def trust() -> ssl.SSLContext:
     """The system's certificates, read once in a process: reading them takes longer than a request."""
     return httpx2.create_ssl_context(trust_env=False)
 

@@ -110,7 +110,9 @@ def failed(kind: str, message: str, *, bytes_sent: bool = True, status: int | No
     return ModelFailed(kind, message, retryable=KINDS[kind][0], bytes_sent=bytes_sent, status=status)
 
 
-def told(failure: ModelFailed, secrets: Sequence[str], visible: bool, digest: str | None) -> ModelFailed:
+def told(
+    failure: ModelFailed, secrets: Sequence[str], *, visible: bool = False, digest: str | None = None
+) -> ModelFailed:
     """The failure as the caller gets it: safe to show, finished with what to do next.
 
     Args:

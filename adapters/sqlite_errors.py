@@ -6,6 +6,7 @@ Imported by the SQLite modules. Nothing here touches a database.
 from __future__ import annotations
 
 from adapters import sqlite_driver
+from adapters.sqlite_driver import sqlite
 from domain.errors import Corrupt, MinutebookError, StoreReadFailed, StoreTimeout, StoreWriteFailed
 
 _DAMAGED = (sqlite_driver.CORRUPT, sqlite_driver.NOT_A_DATABASE, sqlite_driver.FORMAT)
@@ -39,7 +40,9 @@ def read_error(store: str, error: BaseException) -> MinutebookError:
 
 
 def _damage(store: str, error: BaseException) -> MinutebookError | None:
-    if sqlite_driver.primary_code(error) not in _DAMAGED:
+    # Text that is no text is reported by the driver, not by SQLite, and has no code.
+    undecodable = isinstance(error, sqlite.OperationalError) and sqlite_driver.primary_code(error) == 0
+    if not undecodable and sqlite_driver.primary_code(error) not in _DAMAGED:
         return None
     return _because(Corrupt(store, "a sound SQLite file", str(error)), error)
 

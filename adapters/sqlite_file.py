@@ -88,7 +88,7 @@ class OpenFile:
             except Exception as e:
                 self.application.close()
                 raise write_error(self.name, e) from (e.__cause__ or e)
-            self.writer = SqliteWriter(pool, self.name, self.settings.probe, self.signal)
+            self.writer = SqliteWriter(pool, self.opening, self.settings.probe, self.signal)
             self.reader = ReadingThread(
                 lambda: connect(self.opening),
                 self.name,

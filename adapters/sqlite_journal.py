@@ -39,7 +39,7 @@ class SqliteJournal:
     """`domain.ports.Journal` over a SQLite file, for one owner."""
 
     def __init__(self, file: OpenFile, owner_id: str) -> None:
-        self._file = file
+        self.file = file
         self._owner_id = owner_id
         self._closed = False
         self._listeners: weakref.WeakSet[CommitListener] = weakref.WeakSet()
@@ -48,7 +48,12 @@ class SqliteJournal:
     @property
     def name(self) -> str:
         """What to call this store in a message."""
-        return self._file.name
+        return self.file.name
+
+    @property
+    def closed(self) -> bool:
+        """Whether this handle takes no more calls."""
+        return self._closed
 
     @property
     def leases(self) -> LeaseStore:
@@ -93,9 +98,9 @@ class SqliteJournal:
 
     def subscribe(self, session_id: str, *, after: int = 0) -> AsyncIterator[Stored]:
         """Rows after `after`, then as they are committed; ends when this handle is closed."""
-        listener = self._file.signal.listen(session_id)
+        listener = self.file.signal.listen(session_id)
         self._listeners.add(listener)
-        self._file.reader.nudge()
+        self.file.reader.nudge()
         return Subscription(
             lambda n: self._page(session_id, n), lambda: self._reached_by(session_id), listener, after
         )
@@ -105,9 +110,9 @@ class SqliteJournal:
     async def commit(self, batch: Batch) -> Receipt:
         """Append a batch, all of it or nothing; see the port."""
         commit_rules.check_shape(batch, self._owner_id, self.name)
-        if batch.session_id in self._file.writer.unknown:
+        if batch.session_id in self.file.writer.unknown:
             raise OutcomeUnknown(batch.session_id, "an earlier commit's outcome is unknown; settle it first")
-        clock, name = self._file.clock, self.name
+        clock, name = self.file.clock, self.name
         return await self.change(
             batch.session_id, lambda c: sqlite_changes.commit(c, batch, clock.now(), name), appends=True
         )
@@ -115,7 +120,7 @@ class SqliteJournal:
     async def settle(self, batch: Batch) -> Receipt | None:
         """Decide an unknown outcome on a new connection; see the port."""
         self._check_usable()
-        return await anyio.to_thread.run_sync(self._file.settle, batch, limiter=anyio.CapacityLimiter(1))
+        return await anyio.to_thread.run_sync(self.file.settle, batch, limiter=anyio.CapacityLimiter(1))
 
     # --- the threads -----------------------------------------------------------------
 
@@ -123,24 +128,25 @@ class SqliteJournal:
         """Have the reading thread do something."""
         self._check_usable()
         job: Job[sqlite.Connection, T] = Job(read, self._deadline())
-        self._file.reader.submit(job)
+        self.file.reader.submit(job)
         return await job.answer.wait()
 
     async def change(
         self, session_id: str, write: Callable[[sqlite.Connection], T], *, appends: bool = False
     ) -> T:
         """Have the writing thread do something; a cancelled caller waits for the outcome."""
+        self._check_usable()
         await anyio.lowlevel.checkpoint_if_cancelled()
         self._check_usable()
         job: Job[sqlite.Connection, T] = Job(write, self._deadline(), session_id, appends)
-        self._file.writer.submit(job)
+        self.file.writer.submit(job)
         return await job.answer.outcome()
 
     def _deadline(self) -> float:
-        return time.monotonic() + self._file.opening.timeout_s
+        return time.monotonic() + self.file.opening.timeout_s
 
     def _check_usable(self) -> None:
-        if os.getpid() != self._file.process_id:
+        if os.getpid() != self.file.process_id:
             raise StoreUnsupported(
                 self.name,
                 "it was opened before this process was forked; open the store again in a process of its own",
@@ -166,7 +172,7 @@ class SqliteLeaseStore:
     async def acquire(self, session_id: str, holder: Holder, ttl_ms: int) -> LeaseRow:
         """Take a session's lease; see the port."""
         ids.session_id(session_id)
-        owner, now, name = self._owner_id, self._journal._file.clock.now, self._journal.name
+        owner, now, name = self._owner_id, self._journal.file.clock.now, self._journal.name
         return await self._journal.change(
             session_id,
             lambda c: sqlite_changes.acquire(c, session_id, owner, holder, ttl_ms, now(), name),
@@ -174,14 +180,14 @@ class SqliteLeaseStore:
 
     async def renew(self, session_id: str, fence: Fence, ttl_ms: int) -> LeaseRow:
         """Extend a live lease. Raises LeaseLost."""
-        owner, now = self._owner_id, self._journal._file.clock.now
+        owner, now = self._owner_id, self._journal.file.clock.now
         return await self._journal.change(
             session_id, lambda c: sqlite_changes.renew(c, session_id, owner, fence, ttl_ms, now())
         )
 
     async def validate(self, session_id: str, fence: Fence) -> LeaseRow:
         """Return the row if the fence is the live lease. Raises LeaseLost."""
-        now = self._journal._file.clock.now
+        now = self._journal.file.clock.now
 
         def look(connection: sqlite.Connection) -> LeaseRow:
             held = sqlite_changes.held_lease(connection, session_id, self._owner_id)
@@ -191,7 +197,7 @@ class SqliteLeaseStore:
 
     async def release(self, session_id: str, fence: Fence) -> None:
         """Give the lease back; the token stays. Not ours any more: nothing happens."""
-        owner, now = self._owner_id, self._journal._file.clock.now
+        owner, now = self._owner_id, self._journal.file.clock.now
         await self._journal.change(
             session_id, lambda c: sqlite_changes.release(c, session_id, owner, fence, now())
         )

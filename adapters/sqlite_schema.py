@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from adapters.sqlite_driver import sqlite
+from adapters.sqlite_driver import NOT_A_DATABASE, primary_code, sqlite
 from domain.errors import NewerFormat, NotAJournal
 
 #: "mbk1", in the file's header: this file is a journal of ours.
@@ -67,7 +67,19 @@ def is_journal(connection: sqlite.Connection, store: str) -> bool:
     Raises:
         NewerFormat: a later version of this library wrote it.
         NotAJournal: it is something else.
+        sqlite.Error: the engine's own error.
     """
+    try:
+        return _is_ours(connection, store)
+    except sqlite.Error as e:
+        if primary_code(e) == NOT_A_DATABASE:
+            raise NotAJournal(
+                store, "expected a minutebook journal, found a file that is no SQLite database"
+            ) from e
+        raise
+
+
+def _is_ours(connection: sqlite.Connection, store: str) -> bool:
     application_id = connection.execute("PRAGMA application_id").fetchone()[0]
     version = connection.execute("PRAGMA user_version").fetchone()[0]
     found = {

@@ -27,7 +27,7 @@ from typing import Final, TypeVar
 
 from adapters import sqlite_files, sqlite_schema
 from adapters.sqlite_connections import BUSY_SLICE_S, until_free
-from adapters.sqlite_driver import CANNOT_OPEN, NOT_A_DATABASE, READ_ONLY, primary_code, sqlite
+from adapters.sqlite_driver import CANNOT_OPEN, READ_ONLY, primary_code, sqlite
 from adapters.sqlite_registry import OPEN_FILES
 from domain.errors import NotAJournal, StoreReadFailed
 
@@ -184,14 +184,8 @@ class SqliteView:
         return _Way.WATCHED if _nothing_to_recover(self._path) else _Way.SHARED_MEMORY
 
     def _check(self, connection: sqlite.Connection) -> None:
-        try:
-            if not sqlite_schema.is_journal(connection, self._name):
-                raise NotAJournal(self._name, "expected a minutebook journal, found an empty database")
-        except sqlite.Error as e:
-            if primary_code(e) == NOT_A_DATABASE:
-                found = "expected a minutebook journal, found a file that is no SQLite database"
-                raise NotAJournal(self._name, found) from e
-            raise
+        if not sqlite_schema.is_journal(connection, self._name):
+            raise NotAJournal(self._name, "expected a minutebook journal, found an empty database")
 
     def _copied(self) -> str:
         self._copy = tempfile.TemporaryDirectory(prefix="minutebook-")

@@ -14,11 +14,12 @@ from typing import Any, Final
 
 from adapters.answers import wake
 from adapters.commit_signal import CommitSignal
+from adapters.sqlite_connections import Opening
 from adapters.sqlite_driver import FULL, is_busy, primary_code, sqlite
 from adapters.sqlite_errors import write_error
 from adapters.sqlite_jobs import Job
 from adapters.sqlite_pool import SqliteConnection, SqliteConnectionPool
-from domain.errors import MinutebookError, OutcomeUnknown, StoreTimeout
+from domain.errors import MinutebookError, OutcomeUnknown, StoreTimeout, StoreUnsupported
 from domain.ports import CommitStatus, Probe, Receipt
 
 WriteJob = Job[sqlite.Connection, Any]
@@ -37,16 +38,19 @@ class SqliteWriter:
 
     Args:
         pool: gives the connection; a broken one goes back closed.
-        name: what to call the store in a message.
+        opening: how the file is opened.
         probe: called around the COMMIT of a group that appends events.
         signal: rung after it.
     """
 
-    def __init__(self, pool: SqliteConnectionPool, name: str, probe: Probe, signal: CommitSignal) -> None:
+    def __init__(
+        self, pool: SqliteConnectionPool, opening: Opening, probe: Probe, signal: CommitSignal
+    ) -> None:
         self.unknown: set[str] = set()
         self.busy = threading.Lock()
         self._pool = pool
-        self._name = name
+        self._name = name = opening.name
+        self._journal_mode = opening.journal_mode
         self._probe = probe
         self._signal = signal
         self._jobs: queue.SimpleQueue[WriteJob | None] = queue.SimpleQueue()
@@ -105,7 +109,7 @@ class SqliteWriter:
         """Try a group once; what has to be tried again."""
         try:
             raw = self._opened().raw
-            raw.execute("BEGIN IMMEDIATE")
+            self._begin(raw)
             outcomes = [self._outcome(raw, job) for job in jobs]
             appends = any(_appended(job, outcome) for job, outcome in zip(jobs, outcomes, strict=True))
             if appends:
@@ -123,6 +127,19 @@ class SqliteWriter:
             return ()
         self._written(jobs, outcomes)
         return ()
+
+    def _begin(self, raw: sqlite.Connection) -> None:
+        raw.execute("BEGIN IMMEDIATE")
+        if self._journal_mode == "wal":
+            return
+        # A WAL is avoided where this SQLite may corrupt it; another program can switch one on.
+        mode = raw.execute("PRAGMA journal_mode").fetchone()[0]
+        if mode != self._journal_mode:
+            raise StoreUnsupported(
+                self._name,
+                f"expected journal_mode {self._journal_mode}, found {mode}: another program has switched it. "
+                "Nothing was written; close that program, or give both the same SQLite.",
+            )
 
     def _outcome(self, raw: sqlite.Connection, job: WriteJob) -> Any:
         """What a job gives; a refusal (an error of ours) comes back as a value."""

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
+import anyio
+
 from domain.envelope import SALT_BYTES
 
 _RANDOM_ID_BYTES: Final = 13
@@ -38,6 +40,11 @@ class SystemClock:
         if hasattr(time, "CLOCK_BOOTTIME"):
             return time.clock_gettime(time.CLOCK_BOOTTIME)
         return time.monotonic()
+
+    async def sleep_until(self, moment: float) -> None:
+        """Return once `monotonic` has reached `moment`; at once if it has."""
+        while (left := moment - self.monotonic()) > 0:  # noqa: ASYNC110  # a sleep may end early
+            await anyio.sleep(left)
 
 
 @dataclass(frozen=True, slots=True)

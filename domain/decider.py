@@ -363,6 +363,7 @@ def _settle(state: State, command: SettleEffect, actor: Actor) -> Draft:
 
 
 def _end_request(state: State, command: EndRequest, actor: Actor) -> Iterator[Draft]:
+    _target(state.request, "an active request", "a request's end")
     for payload, call in closing_commit.closing(state, command.reason):
         if call is not None:
             yield _call_draft(state, call, payload, actor)

@@ -151,7 +151,7 @@ class SessionClosed(Rejected):
 
 
 class StreamError(Rejected):
-    """`stream()` was called where there is nothing to stream, or a second time."""
+    """There is nothing to stream, or it would wait for itself. `reason` is a stable word."""
 
     code = "STREAM_ERROR"
 

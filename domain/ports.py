@@ -361,6 +361,13 @@ class Clock(Protocol):
         """Seconds, never going back."""
 
 
+class Timer(Clock, Protocol):
+    """A clock that can be waited for; what a running session goes by."""
+
+    async def sleep_until(self, moment: float) -> None:
+        """Return once `monotonic` has reached `moment`; at once if it has."""
+
+
 class IdSource(Protocol):
     """Randomness: ids and salts."""
 

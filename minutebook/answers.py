@@ -6,8 +6,11 @@ same rules: the first answer wins, an answer is about exactly one input.
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 from domain import permission, session, tool
 from domain.canonical import digest as digest_of
+from domain.canonical import encode
 from domain.decider import Command, OnCall
 from domain.errors import InteractionError
 from domain.next_steps import Action, Step, next_steps
@@ -15,7 +18,7 @@ from domain.permission import Decision as Stand
 from domain.state import CallState, State
 from domain.values import Verdict
 from minutebook.arguments import bind
-from minutebook.carrying import Carrier
+from minutebook.carrying import MAX_INPUT_BYTES, Carrier
 from minutebook.interactions import Answer, Approve, ApproveCategory, Deny, Interaction, ToolAnswer
 from minutebook.tool_definition import ToolSet
 
@@ -64,16 +67,20 @@ class Answers:
         """What an answer appends.
 
         Raises:
-            InteractionError: NOT_OPEN, or WRONG_ANSWER for the kind of interaction.
+            InteractionError: NOT_OPEN, WRONG_ANSWER for the kind of interaction, or TOO_LARGE.
             ArgumentsRefused: an updated input does not fit the tool.
+            ValueRefused: a value in the answer cannot be kept.
         """
         call = next((c for c in state.calls if self._is(c, interaction_id)), None)
         if call is None:
             raise InteractionError("NOT_OPEN", f"{interaction_id!r} is not open")
         suspended = call.tool is not None and call.tool.status is tool.Status.SUSPENDED
-        if suspended != isinstance(answer, Answer):
+        if suspended != isinstance(answer, Answer) or not isinstance(answer, ToolAnswer):
             wanted = "an Answer" if suspended else "Approve, Deny or ApproveCategory"
             raise InteractionError("WRONG_ANSWER", f"{interaction_id} takes {wanted}")
+        size = len(encode(asdict(answer)))
+        if size > MAX_INPUT_BYTES:
+            raise InteractionError("TOO_LARGE", f"an answer of {size} bytes, the limit is {MAX_INPUT_BYTES}")
         match answer:
             case Answer():
                 return [OnCall(call.index, tool.Answer(answer.value))]

@@ -1,14 +1,16 @@
 """The live end of one session's journal: composing, stamping, committing.
 
 One way to write. Composing is synchronous, so an entry is always on top of the
-latest one; commits go to the store one after the other. After a commit that
-failed or whose outcome stays unknown the book is fenced: it takes no entry more,
-and nobody is told anything that is not durable.
+latest one; a task of its own hands them to the store, one after the other. After a
+commit that failed or whose outcome stays unknown the book is fenced: it takes no
+entry more, and nobody is told anything that is not durable.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import anyio
@@ -23,12 +25,44 @@ from domain.state import State
 Listener = Callable[[Sequence[Recorded]], None]
 
 
+@dataclass(slots=True, eq=False)
+class Writing:
+    """An entry on its way into the journal. It gets there whoever waits for it, or stops waiting."""
+
+    batch: Batch
+    entry: Entry
+    then: Callable[[], None] | None
+    receipt: Receipt | None = None
+    error: MinutebookError | None = None
+    _done: anyio.Event = field(default_factory=anyio.Event)
+
+    def finish(self, receipt: Receipt | None, error: MinutebookError | None = None) -> None:
+        """Tell who waits how it ended."""
+        self.receipt, self.error = receipt, error
+        self._done.set()
+
+    async def wait(self) -> Receipt:
+        """Return the receipt once the entry's events are durable and the listeners have them.
+
+        Raises:
+            MinutebookError: it was not, or may not have been, written; the book is fenced.
+        """
+        with anyio.CancelScope(shield=True):  # the store bounds the time; an outcome must be learnt
+            await self._done.wait()
+        if self.error is not None:
+            raise self.error.with_traceback(None)
+        assert self.receipt is not None
+        return self.receipt
+
+
 class Book:
     """One session's journal as its holder sees it.
 
     Args:
         state, head: where the session stands (a new one: `State(id)` and the genesis head).
         fence: the lease under which this holder writes.
+
+    `state` is that after the latest entry, `durable` that after the last one in the journal.
     """
 
     def __init__(
@@ -42,34 +76,40 @@ class Book:
         ids: IdSource,
         fence: Fence | None = None,
     ) -> None:
-        self.state = state
-        self.durable_sequence = state.sequence
-        #: The request that is active as far as is durable.
-        self.durable_request = state.request.request_id if state.request else None
+        self.state = self.durable = state
+        self.durable_head = head
         self.lease: LeaseRow | None = None
         self.fence = fence
         self.fenced: MinutebookError | None = None
         self.listeners: list[Listener] = []
+        #: Called once, with the reason, when the book takes no more entries.
+        self.when_fenced: Callable[[MinutebookError], None] = lambda _: None
         self._journal, self._head, self._owner_id = journal, head, owner_id
         self._clock, self._ids = clock, ids
-        self._turnstile = anyio.Lock()
+        self._queue: deque[Writing] = deque()
+        self._put = anyio.Event()
 
     def __repr__(self) -> str:
         fenced = f", fenced: {self.fenced.code}" if self.fenced else ""
         return f"Book({self.state.session_id} at {self.durable_sequence}{fenced})"
 
     @property
-    def head(self) -> bytes:
-        """The head after the latest entry."""
-        return self._head
+    def durable_sequence(self) -> int:
+        """The sequence of the last event in the journal."""
+        return self.durable.sequence
+
+    @property
+    def durable_request(self) -> str | None:
+        """The request that is active as far as is durable."""
+        return self.durable.request.request_id if self.durable.request else None
 
     def begin(self, command_id: str | None = None) -> Entry:
-        """Start composing on top of the latest entry. Do not await until `commit`.
+        """Start composing on top of the latest entry. Do not await until `put` or `commit`.
 
         Raises:
             Fenced: the book takes no more entries.
         """
-        self._check_open()
+        self.check_open()
         return Entry(self.state, command_id or self._ids.new("c"), self._clock.now(), self.fence)
 
     async def earlier(self, command_id: str, kind: str, arguments: Mapping[str, Any]) -> Receipt | None:
@@ -85,28 +125,28 @@ class Book:
             raise CommandConflict(self.state.session_id, command_id)
         return found[1]
 
-    async def commit(
+    def put(
         self,
         entry: Entry,
         kind: str,
         arguments: Mapping[str, Any] | None = None,
         blobs: tuple[Blob, ...] = (),
+        *,
         fold: Callable[[Recorded], None] | None = None,
-    ) -> Receipt:
-        """Make an entry durable; it becomes the latest one at once, before anything is awaited.
+        then: Callable[[], None] | None = None,
+    ) -> Writing:
+        """Make an entry the latest one; it is written when those before it are.
 
         Args:
-            fold: called with each event once the entry is the latest one.
-
-        Returns:
-            The receipt, once the entry's events are durable and the listeners have them.
+            fold: called with each event once the entry is the latest one, before anything is awaited.
+            then: called once it is durable, after the listeners, also where nobody waits.
 
         Raises:
             ValueRefused: something in it cannot be kept; nothing happened.
-            MinutebookError: it was not, or may not have been, written; the book is fenced.
+            Fenced: the book takes no more entries.
         """
-        self._check_open()
-        assert entry.base is self.state, "an entry is composed and committed in one piece"
+        self.check_open()
+        assert entry.base is self.state, "an entry is composed and put in one piece"
         entry.finish()
         chosen = arguments if arguments is not None else {"command_id": entry.command_id}
         batch = to_batch(entry, self._head, self._ids.salt, self._owner_id, kind, chosen, blobs)
@@ -114,44 +154,78 @@ class Book:
         if fold is not None:
             for event in entry.events:
                 fold(event)
-        with anyio.CancelScope(shield=True):  # the store bounds the time; an outcome must be learnt
-            async with self._turnstile:
-                self._check_open()
-                receipt = await self._write(batch)
-                self.durable_sequence = receipt.last_sequence
-                active = entry.state.request
-                self.durable_request = active.request_id if active else None
-                for listener in self.listeners:
-                    listener(entry.events)
-        return receipt
+        writing = Writing(batch, entry, then)
+        self._queue.append(writing)
+        self._put.set()
+        return writing
+
+    async def flushed(self) -> None:
+        """Return once everything put so far is durable. Raises as `Writing.wait`."""
+        if self._queue:
+            await self._queue[-1].wait()
+        self.check_open()
 
     def fence_off(self, error: MinutebookError) -> None:
         """Take no more entries; `error` says why. The first reason stays."""
-        self.fenced = self.fenced or error
+        if self.fenced is None:
+            self.fenced = error
+            self.when_fenced(error)
 
-    def _check_open(self) -> None:
+    def check_open(self) -> None:
+        """Raise `Fenced` where the book takes no more entries."""
         if self.fenced is None:
             return
         if isinstance(self.fenced, Fenced):
             raise self.fenced.with_traceback(None)
         raise Fenced(self.state.session_id, str(self.fenced)) from self.fenced
 
-    async def _write(self, batch: Batch) -> Receipt:
+    # --- the writer ---------------------------------------------------------------------------
+
+    async def write(self) -> None:
+        """Hand what is put to the store, in order, for as long as the session is open."""
         try:
-            receipt = await self._settled(batch)
+            while True:
+                while self._queue:
+                    await self._write(self._queue[0])
+                    self._queue.popleft()
+                self._put = anyio.Event()
+                await self._put.wait()
+        finally:
+            self._end()
+
+    def _end(self) -> None:
+        gone = OutcomeUnknown(self.state.session_id, "the session ended while it was being written")
+        for writing in self._queue:
+            self.fence_off(gone)
+            writing.finish(None, gone)
+
+    async def _write(self, writing: Writing) -> None:
+        try:
+            self.check_open()
+            receipt = await self._settled(writing.batch)
         except MinutebookError as error:
             self.fence_off(error)
-            raise
-        if receipt.status is CommitStatus.REPLAYED:
-            conflict = CommandConflict(batch.session_id, batch.command_id)
-            self.fence_off(conflict)
-            raise conflict
-        return receipt
+            writing.finish(None, error)
+            return
+        except Exception as error:  # a defect of the store must not look like a commit
+            unknown = OutcomeUnknown(self.state.session_id, f"{type(error).__name__}: {error}")
+            unknown.__cause__ = error
+            self.fence_off(unknown)
+            writing.finish(None, unknown)
+            return
+        self.durable, self.durable_head = writing.entry.state, receipt.head
+        for listener in self.listeners:
+            listener(writing.entry.events)
+        if writing.then is not None:
+            writing.then()
+        writing.finish(receipt)
 
     async def _settled(self, batch: Batch) -> Receipt:
         """Commit; an unknown outcome is settled once, and the same bytes are tried once more."""
         try:
-            return await self._journal.commit(batch)
+            receipt = await self._journal.commit(batch)
         except OutcomeUnknown:
-            receipt = await self._journal.settle(batch)
-            return receipt or await self._journal.commit(batch)
+            receipt = await self._journal.settle(batch) or await self._journal.commit(batch)
+        if receipt.status is CommitStatus.REPLAYED:
+            raise CommandConflict(batch.session_id, batch.command_id)
+        return receipt

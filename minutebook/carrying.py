@@ -15,13 +15,12 @@ from domain import inputs, permission, request, tool, turn, unattended
 from domain.arguments import parse_arguments
 from domain.canonical import encode
 from domain.decider import Command, OnCall, Reject, Schedule, StartAttempt
-from domain.envelope import Actor
-from domain.errors import ArgumentsRefused, InvalidOptions
+from domain.errors import ArgumentsRefused, InvalidOptions, preview
 from domain.limits import MAX_PAYLOAD_BYTES
 from domain.next_steps import Action, Step
 from domain.ports import ModelProvider, Parameters
 from domain.state import CallState, State
-from domain.values import ActorKind, Priority, SideEffect, Verdict
+from domain.values import Priority, SideEffect, Verdict
 from minutebook.arguments import bind
 from minutebook.conversation import Conversation
 from minutebook.interactions import Interaction
@@ -30,8 +29,6 @@ from projections.permission_policy import CallFacts, Grant, Policy, Rule, before
 
 #: As stored; an event holds the input and little else.
 MAX_INPUT_BYTES: Final = MAX_PAYLOAD_BYTES - 4096
-
-POLICY = Actor(ActorKind.POLICY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +154,8 @@ class Carrier:
         definition = self._tools.get(call.name)
         if definition is None:
             known = ", ".join(self._tools) or "none"
-            return Reject(call.index, "unknown_tool", f"there is no tool {call.name!r}; there are: {known}")
+            message = f"there is no tool {preview(call.name)}; there are: {known}"
+            return Reject(call.index, "unknown_tool", message)
         raw = self._raw(call)
         try:
             exact = parse_arguments(raw)
@@ -182,6 +180,13 @@ class Carrier:
         assert call.tool is not None
         return definition if definition and definition.digest == call.tool.tool_digest else None
 
+    def gone(self, state: State, step: Step) -> Iterator[Command]:
+        """End a call that somebody is asked about, where its tool is gone or another one now."""
+        if step.action is Action.RESOLVE_PERMISSIONS and step.index is not None:
+            call = state.calls[step.index]
+            if self._present(call) is None:
+                yield from unattended.cancel(call, "tool_unavailable")
+
     def summary(self, call: CallState) -> str:
         arguments = ", ".join(f"{name}={value!r}" for name, value in self.input_of(call).items())
         text = f"{call.name}({arguments})"
@@ -191,6 +196,13 @@ class Carrier:
         definition = self._present(call)
         if definition is None:
             yield from unattended.cancel(call, "tool_unavailable")
+            return
+        try:
+            bind(definition, self.input_of(call))
+        except ArgumentsRefused as e:  # an input that somebody put in its place without looking at the tool
+            assert state.session is not None
+            policy = state.session.policy_digest
+            yield OnCall(call.index, permission.Evaluate(Verdict.DENY, "tool", policy, None, (str(e),)))
             return
         if self._has_handler and before_handler(policy_of(state), self._facts(call, definition)) is None:
             yield AskHandler(call.call_id, call.index)

@@ -15,7 +15,7 @@ from domain import events as ev
 from domain.envelope import Recorded
 from domain.ports import ModelProvider, Parameters, ToolSpec
 from minutebook.interactions import Decision
-from projections.transcript import Transcript
+from projections.transcript import Transcript, UserItem
 
 
 class Conversation:
@@ -30,6 +30,10 @@ class Conversation:
         self._provider = provider
         self._encoded: list[bytes] = []
         self._chain: list[bytes] = []
+
+    def check(self, content: str | list[dict[str, Any]]) -> None:
+        """Refuse an input that could never be sent. Raises ValueRefused."""
+        self._provider.encode(UserItem(0, "", content))
 
     def apply(self, event: Recorded) -> None:
         """Fold one event."""

@@ -30,9 +30,11 @@ class Feed:
         self._journal, self._session_id, self._probe = journal, session_id, probe
         self.sequence = sequence
         self._recent: deque[Recorded] = deque(maxlen=MAX_RECENT_EVENTS)
-        #: (sequence of the durable event they follow, the delta), numbered from `_first_delta`.
-        self._deltas: deque[tuple[int, StreamEvent]] = deque()
+        #: (sequence of the durable event it follows, what it is part of, the delta),
+        #: numbered from `_first_delta`.
+        self._deltas: deque[tuple[int, str, StreamEvent]] = deque()
         self._first_delta = 0
+        self._dropped_part = ""
         self._changed = anyio.Event()
         #: Why nothing more comes at present, or for good.
         self.stopped: MinutebookError | None = None
@@ -46,11 +48,15 @@ class Feed:
         self._wake()
         self._probe("after_emit")
 
-    def delta(self, event: StreamEvent) -> None:
-        """Take something live that follows what is durable now."""
-        self._deltas.append((self.sequence, event))
+    def delta(self, event: StreamEvent, part_of: str = "") -> None:
+        """Take something live that follows what is durable now.
+
+        Args:
+            part_of: what it makes sense with; a reader that comes late gets all of that or none.
+        """
+        self._deltas.append((self.sequence, part_of, event))
         if len(self._deltas) > MAX_DELTAS:
-            self._deltas.popleft()
+            self._dropped_part = self._deltas.popleft()[1]
             self._first_delta += 1
         self._wake()
 
@@ -85,13 +91,20 @@ class Feed:
         offset = number - self._first_delta
         if offset >= len(self._deltas):
             return number, missed, None, 0
-        follows, event = self._deltas[offset]
+        follows, _, event = self._deltas[offset]
         return number, missed, event, follows
 
     def first_delta_from(self, sequence: int) -> int:
-        """The number of the first kept delta that follows `sequence` or a later event."""
-        older = sum(1 for follows, _ in self._deltas if follows < sequence)
-        return self._first_delta + older
+        """The number of the first kept delta that follows `sequence` or a later event.
+
+        Those whose beginning is gone are passed over.
+        """
+        number = self._first_delta
+        for follows, part_of, _ in self._deltas:
+            if follows >= sequence and not (part_of and part_of == self._dropped_part):
+                break
+            number += 1
+        return number
 
     def _wake(self) -> None:
         changed, self._changed = self._changed, anyio.Event()

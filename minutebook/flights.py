@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
-from dataclasses import dataclass, replace
-from typing import Any
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
 
 import anyio
-from anyio.abc import TaskGroup
 
 from domain import model_attempt, tool
 from domain.canonical import encode
@@ -22,16 +21,20 @@ from domain.envelope import Actor
 from domain.errors import ModelFailed, ValueRefused
 from domain.limits import MAX_CALLS_PER_RESPONSE, MAX_PAYLOAD_BYTES
 from domain.next_steps import evaluating, stop
-from domain.ports import Blob, ModelProvider, Probe, Response, Text, Thinking
+from domain.ports import Blob, ModelProvider, Probe, Response, Text, Thinking, Timer
 from domain.values import ActorKind, Interrupt, SideEffect, Verdict
 from minutebook import stream_events as se
-from minutebook.carrying import RunTool, SendRequest
+from minutebook.carrying import AskHandler, AskPerson, RunTool, SendRequest
 from minutebook.feed import Feed
 from minutebook.interactions import Interaction, ToolAnswer
+from minutebook.tasks import SessionTasks
 from minutebook.tool_context import ToolContext
 from minutebook.tool_runner import Cancelled, Completed, Failed, Finished, TimedOut, run_tool
 
 MODEL = Actor(ActorKind.MODEL)
+
+#: Ids of the sessions whose tools, handlers or models the running code belongs to.
+INSIDE: ContextVar[frozenset[str]] = ContextVar("minutebook_inside", default=frozenset())
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,30 +55,69 @@ class Landing:
     late: bool = False
 
 
+@dataclass(slots=True, eq=False)
+class _Flight:
+    """One task: what it was begun with, and what it was told since."""
+
+    launch: object
+    ctx: ToolContext | None = None
+    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
+    told: str = ""
+    given_up: bool = False
+
+    def cut_off(self, reason: str) -> None:
+        """Cancel it, whatever it is doing."""
+        self.told = self.told or reason
+        if self.ctx is not None:
+            self.ctx.stopping.set()
+        self.scope.cancel()
+
+
 class Flights:
     """The tasks of one session. `in_flight` is what `next_steps` is told."""
 
-    def __init__(self, tasks: TaskGroup, provider: ModelProvider, feed: Feed, probe: Probe) -> None:
+    def __init__(
+        self,
+        session_id: str,
+        tasks: SessionTasks,
+        provider: ModelProvider,
+        feed: Feed,
+        probe: Probe,
+        timer: Timer,
+    ) -> None:
         self.landed: deque[Landing] = deque()
-        self._tasks, self._provider, self._feed, self._probe = tasks, provider, feed, probe
-        self._scopes: dict[str, anyio.CancelScope] = {}
-        self._contexts: dict[str, ToolContext] = {}
-        self._told: dict[str, str] = {}
+        self._session_id = session_id
+        self._tasks, self._provider, self._feed = tasks, provider, feed
+        self._probe, self._timer = probe, timer
+        self._flying: dict[str, _Flight] = {}
+        self._given_up: set[_Flight] = set()
         self._wake = anyio.Event()
 
     @property
     def in_flight(self) -> frozenset[str]:
-        """Ids of what is running, and of what was told to stop."""
-        return frozenset(self._scopes) | frozenset(stop(subject) for subject in self._told)
+        """Ids of what is running or not on record yet, and of what was told to stop."""
+        told = {stop(subject) for subject, flight in self._flying.items() if flight.told}
+        return self.running | {landing.subject for landing in self.landed} | told
 
     @property
     def running(self) -> frozenset[str]:
         """Ids of what is running."""
-        return frozenset(self._scopes)
+        return frozenset(self._flying)
 
-    async def wait(self) -> None:
-        """Return when something landed or somebody called `wake`."""
-        await self._wake.wait()
+    async def wait(self, until: float | None = None) -> None:
+        """Return when something landed, when somebody called `wake`, or at a moment of the timer."""
+        woken = self._wake
+        if until is None:
+            await woken.wait()
+            return
+        async with anyio.create_task_group() as alarm:
+            alarm.start_soon(self._wake_at, until)
+            await woken.wait()
+            alarm.cancel_scope.cancel()
+
+    async def _wake_at(self, moment: float) -> None:
+        await self._timer.sleep_until(moment)
+        self.wake()
 
     def wake(self) -> None:
         """Let the loop look again."""
@@ -83,20 +125,26 @@ class Flights:
         woken.set()
 
     def tell_to_stop(self, subject: str, reason: str) -> None:
-        """Ask a flight to end; it lands by itself."""
-        if subject not in self._scopes or subject in self._told:
-            return
-        self._told[subject] = reason
-        if subject in self._contexts:
-            self._contexts[subject].stopping.set()
-        self._scopes[subject].cancel()
+        """Ask a flight to end; it lands by itself.
 
-    def never_began(self, launch: SendRequest | RunTool) -> None:
+        A tool in a thread cannot be made to; it is told, and may look.
+        """
+        flight = self._flying.get(subject)
+        if flight is None or flight.told:
+            return
+        if isinstance(flight.launch, RunTool) and not flight.launch.definition.is_async and reason == "abort":
+            assert flight.ctx is not None
+            flight.told = reason
+            flight.ctx.stopping.set()
+        else:
+            flight.cut_off(reason)
+
+    def never_began(self, launch: SendRequest | RunTool, reason: str) -> None:
         """A launch that is on record as started and will not be made: that much is known."""
         if isinstance(launch, SendRequest):
-            self.landed.append(Landing(launch.attempt_id, (model_attempt.Abandon("detached"),)))
+            self.landed.append(Landing(launch.attempt_id, (model_attempt.Abandon(reason),)))
         else:
-            cancel = tool.Cancel("detached before it began")
+            cancel = tool.Cancel(f"{reason} before it began")
             self.landed.append(Landing(launch.tool_id, (OnCall(launch.index, cancel),)))
 
     async def wind_down(self, timeout_s: float) -> None:
@@ -104,29 +152,30 @@ class Flights:
 
         A tool that does not end in time stays on record as started.
         """
-        for ctx in self._contexts.values():
-            ctx.stopping.set()
-        for subject in self.running - frozenset(self._contexts):
-            self.tell_to_stop(subject, "detached")
-        with anyio.move_on_after(timeout_s):
-            while self._scopes:
-                await self.wait()
-        for subject in self.running:
-            self.tell_to_stop(subject, "detached")
-        while self._scopes:
+        for flight in self._flying.values():
+            if flight.ctx is None:
+                flight.cut_off("detached")
+            else:
+                flight.ctx.stopping.set()
+        until = self._timer.monotonic() + timeout_s
+        while self._flying and self._timer.monotonic() < until:
+            await self.wait(until)
+        for flight in (*self._flying.values(), *self._given_up):
+            flight.cut_off("detached")
+        while self._flying:
             await self.wait()
 
-    def forget(self, subject: str) -> None:
+    def give_up(self, subject: str) -> None:
         """Stop waiting for a flight that does not end; what it lands with later is late."""
-        self._scopes.pop(subject, None)
-        self._told.pop(subject, None)
-        self._contexts.pop(subject, None)
+        flight = self._flying.pop(subject)
+        flight.given_up = True
+        self._given_up.add(flight)
 
     # --- model attempts --------------------------------------------------------------
 
     def send(self, launch: SendRequest, session_id: str) -> None:
         """Send a model request."""
-        self._begin(launch.attempt_id, self._attempt, launch, session_id)
+        self._begin(launch.attempt_id, _Flight(launch), lambda: self._attempt(launch, session_id))
 
     async def _attempt(self, launch: SendRequest, session_id: str) -> Landing:
         seen = False
@@ -136,7 +185,7 @@ class Flights:
                 async for signal in signals:
                     if isinstance(signal, Response):
                         return Landing(launch.attempt_id, (_checked(signal),), actor=MODEL)
-                    seen = self._show(signal, session_id) or seen
+                    seen = self._show(signal, launch, session_id) or seen
             error = ModelFailed("no_response", "the provider ended without a response", retryable=not seen)
         except ModelFailed as e:
             # What was shown cannot be taken back: a second try is for people to decide.
@@ -146,15 +195,15 @@ class Flights:
                     e.kind, e.message, bytes_sent=e.bytes_sent, received_digest=e.received_digest
                 )
         except Exception as e:
-            error = ModelFailed("provider_error", f"{type(e).__name__}: {e}"[:2000])
+            error = _defect(e)
         return Landing(launch.attempt_id, (model_attempt.Fail(error),))
 
-    def _show(self, signal: object, session_id: str) -> bool:
+    def _show(self, signal: object, launch: SendRequest, session_id: str) -> bool:
         self._probe("mid_stream")
         if isinstance(signal, Text):
-            self._feed.delta(se.ContentDelta(session_id, signal.text))
+            self._feed.delta(se.ContentDelta(session_id, signal.text), part_of=launch.attempt_id)
         elif isinstance(signal, Thinking):
-            self._feed.delta(se.ThinkingDelta(session_id, signal.text))
+            self._feed.delta(se.ThinkingDelta(session_id, signal.text), part_of=launch.attempt_id)
         else:
             return False
         return True
@@ -163,8 +212,7 @@ class Flights:
 
     def run(self, launch: RunTool, ctx: ToolContext) -> None:
         """Run a tool's code."""
-        self._contexts[launch.tool_id] = ctx
-        self._begin(launch.tool_id, self._tool, launch, ctx)
+        self._begin(launch.tool_id, _Flight(launch, ctx), lambda: self._tool(launch, ctx))
 
     async def _tool(self, launch: RunTool, ctx: ToolContext) -> Landing:
         self._probe("before_effect")
@@ -175,30 +223,29 @@ class Flights:
 
     # --- questions -----------------------------------------------------------------------
 
-    def ask_handler(self, tool_id: str, index: int, ask: Callable[[], Awaitable[Verdict | None]]) -> None:
+    def ask_handler(self, launch: AskHandler, ask: Callable[[], Awaitable[Verdict | None]]) -> None:
         """Ask the application's permission handler about a call."""
-        self._begin(evaluating(tool_id), self._handler, tool_id, index, ask)
+        self._begin(evaluating(launch.tool_id), _Flight(launch), lambda: self._handler(launch, ask))
 
-    async def _handler(
-        self, tool_id: str, index: int, ask: Callable[[], Awaitable[Verdict | None]]
-    ) -> Landing:
+    async def _handler(self, launch: AskHandler, ask: Callable[[], Awaitable[Verdict | None]]) -> Landing:
         try:
             answer = await ask()
             verdict = None if answer is None else Verdict(answer)
         except Exception:
             verdict = Verdict.ASK  # fails closed: a person decides
-        return Landing(evaluating(tool_id), handler=(index, verdict))
+        return Landing(evaluating(launch.tool_id), handler=(launch.index, verdict))
 
-    def confirm(
-        self, interaction: Interaction, ask: Callable[[Interaction], Awaitable[ToolAnswer | None]]
-    ) -> None:
+    def confirm(self, launch: AskPerson, ask: Callable[[Interaction], Awaitable[ToolAnswer | None]]) -> None:
         """Ask the application's confirmation handler to answer for a person."""
-        self._begin(f"confirm:{interaction.id}", self._confirmation, interaction, ask)
+        subject = f"confirm:{launch.interaction.id}"
+        self._begin(subject, _Flight(launch), lambda: self._confirmation(subject, launch.interaction, ask))
 
     async def _confirmation(
-        self, interaction: Interaction, ask: Callable[[Interaction], Awaitable[ToolAnswer | None]]
+        self,
+        subject: str,
+        interaction: Interaction,
+        ask: Callable[[Interaction], Awaitable[ToolAnswer | None]],
     ) -> Landing:
-        subject = f"confirm:{interaction.id}"
         try:
             answer = await ask(interaction)
         except Exception:
@@ -207,40 +254,60 @@ class Flights:
 
     # --- all -------------------------------------------------------------------------------
 
-    def _begin(self, subject: str, run: Callable[..., Awaitable[Landing]], *arguments: Any) -> None:
-        scope = anyio.CancelScope()
-        self._scopes[subject] = scope
-        self._tasks.start_soon(self._fly, subject, scope, run, arguments, name=subject)
+    def _begin(self, subject: str, flight: _Flight, run: Callable[[], Awaitable[Landing]]) -> None:
+        self._flying[subject] = flight
+        flight.scope = self._tasks.start(self._fly, subject, flight, run, name=subject)
 
-    async def _fly(
-        self,
-        subject: str,
-        scope: anyio.CancelScope,
-        run: Callable[..., Awaitable[Landing]],
-        arguments: tuple[Any, ...],
-    ) -> None:
-        landing: Landing | None = None
-        with scope:
-            landing = await run(*arguments)
-        if self._scopes.get(subject) is not scope:
-            landing = None if landing is None else replace(landing, late=True)
-        elif landing is None:
-            landing = Landing(subject, self._stopped(subject, arguments))
+    async def _fly(self, subject: str, flight: _Flight, run: Callable[[], Awaitable[Landing]]) -> None:
+        landing = None
+        INSIDE.set(INSIDE.get() | {self._session_id})
+        try:
+            landing = await run()
+        except anyio.get_cancelled_exc_class() as e:
+            if flight.told:
+                landing = _stopped(subject, flight)
+                raise
+            landing = _broke(subject, flight, e)  # it cancelled itself; nobody else was meant
+        finally:
+            self._land(subject, flight, landing)
+
+    def _land(self, subject: str, flight: _Flight, landing: Landing | None) -> None:
+        if flight.given_up:
+            self._given_up.discard(flight)
+            landing = landing and replace(landing, late=True)
+        else:
+            del self._flying[subject]
         if landing is not None:
             self.landed.append(landing)
-        if self._scopes.get(subject) is scope:
-            self.forget(subject)
         self.wake()
 
-    def _stopped(self, subject: str, arguments: tuple[Any, ...]) -> tuple[Command, ...]:
-        """What to record of a flight that ended because it was told to."""
-        reason = self._told.get(subject, "detached")
-        launch = arguments[0]
-        if isinstance(launch, SendRequest):
-            return (model_attempt.Abandon(reason),)
-        if isinstance(launch, RunTool) and reason != "detached":
-            return (OnCall(launch.index, _cut_off(launch, reason)),)
-        return ()
+
+def _stopped(subject: str, flight: _Flight) -> Landing | None:
+    """What to record of a flight that ended because it was told to."""
+    if flight.given_up:
+        return None
+    match flight.launch:
+        case SendRequest():
+            return Landing(subject, (model_attempt.Abandon(flight.told),))
+        case RunTool() as launch if flight.told != "detached":
+            return Landing(subject, (OnCall(launch.index, _cut_off(launch, flight.told)),))
+    return None
+
+
+def _broke(subject: str, flight: _Flight, error: BaseException) -> Landing | None:
+    """What to record of a flight that cancelled its own task."""
+    match flight.launch:
+        case SendRequest():
+            return Landing(subject, (model_attempt.Fail(_defect(error)),))
+        case RunTool() as launch:
+            return Landing(subject, (OnCall(launch.index, _cut_off(launch, "cancelled from outside")),))
+        case AskHandler() as launch:
+            return Landing(subject, handler=(launch.index, Verdict.ASK))
+    return None
+
+
+def _defect(error: BaseException) -> ModelFailed:
+    return ModelFailed("provider_error", f"{type(error).__name__}: {error}"[:2000])
 
 
 def _checked(response: Response) -> Command:
@@ -286,8 +353,8 @@ def _recorded(launch: RunTool, finished: Finished) -> tuple[tool.Command, tuple[
             return tool.Complete(fields), outcome.blobs
         case Failed():
             return tool.Fail(finished.error["type"], finished.error["message"]), ()
-        case Cancelled():
-            return _cut_off(launch, finished.reason), ()
+        case Cancelled():  # at a place of its own choosing
+            return tool.Cancel(finished.reason), ()
         case TimedOut():
             text = f"it did not end within {finished.timeout_s:g} s"
             if launch.side_effect is SideEffect.NON_IDEMPOTENT or finished.still_running:

@@ -6,31 +6,30 @@ would do with nothing in flight. What is ready together shares a commit.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 import anyio
 
-from domain import session
-from domain.decider import HOST, Command
+from domain import permission, session
+from domain.decider import HOST, Command, OnCall
 from domain.entry import Entry
 from domain.envelope import Actor
-from domain.errors import Fenced, InteractionError, MinutebookError
+from domain.errors import ArgumentsRefused, Fenced, InteractionError, MinutebookError, ValueRefused
 from domain.limits import MAX_EVENTS_PER_COMMIT
 from domain.model_attempt import Status as Attempt
 from domain.next_steps import Action, Step, Who, evaluating, next_steps
-from domain.ports import Blob, Clock
+from domain.ports import Blob, Timer
 from domain.state import State
 from domain.values import ActorKind
 from minutebook.answers import Answers
-from minutebook.book import Book
+from minutebook.book import Book, Writing
 from minutebook.carrying import AskHandler, AskPerson, Carrier, Launch, RunTool, SendRequest
-from minutebook.config import PermissionCall, SessionConfig
+from minutebook.config import SessionConfig
 from minutebook.conversation import Conversation
 from minutebook.feed import Feed
 from minutebook.flights import Flights, Landing
-from minutebook.stream_events import ToolMessage, ToolProgress
-from minutebook.tool_context import ToolContext
+from minutebook.launching import Launcher
 from recovery.plan import RecoveryRequired
 
 #: Room that one step of a call may need in a commit.
@@ -58,13 +57,16 @@ class Loop:
         conversation: Conversation,
         answers: Answers,
         config: SessionConfig,
-        clock: Clock,
+        timer: Timer,
         recovery_required: Callable[[], RecoveryRequired],
     ) -> None:
         self._book, self._feed, self._flights = book, feed, flights
+        self._launcher = Launcher(flights, feed, carrier, config, book.fence)
         self._carrier, self._conversation, self._config = carrier, conversation, config
-        self._answers, self._clock, self._recovery_required = answers, clock, recovery_required
+        self._answers, self._timer, self._recovery_required = answers, timer, recovery_required
         self._asked: set[str] = set()
+        #: What begins as soon as its entry is durable.
+        self._about: frozenset[str] = frozenset()
         self._stopping = False
         self._held = False
         self._started = False
@@ -82,20 +84,21 @@ class Loop:
                 if not await self._advance():
                     await self._rest()
         except MinutebookError as error:
-            self._fail(error)
+            self._book.fence_off(error)
         except Exception as error:  # a defect of ours must not look like an end of the session
             failure = Fenced(self._book.state.session_id, f"internal error: {error!r}")
             failure.__cause__ = error
-            self._fail(failure)
+            self._book.fence_off(failure)
         finally:
             self.idle.set()
             self._ended.set()
 
-    def _fail(self, error: MinutebookError) -> None:
-        self._book.fence_off(error)
+    def fenced(self, error: MinutebookError) -> None:
+        """The right to write is gone: nothing more is told, what runs is stopped."""
         self._feed.stop(error)
         for subject in self._flights.running:
             self._flights.tell_to_stop(subject, "error")
+        self._flights.wake()
 
     def nudge(self) -> None:
         """Something was committed from outside: look again."""
@@ -111,11 +114,6 @@ class Loop:
         if self._started:
             await self._ended.wait()
 
-    def fail(self, error: MinutebookError) -> None:
-        """The right to write is gone: take no more entries, stop what runs."""
-        self._fail(error)
-        self._flights.wake()
-
     def stop(self) -> None:
         """Begin nothing new; `run` returns after what it is just doing."""
         self._stopping = True
@@ -129,21 +127,54 @@ class Loop:
 
     async def _advance(self) -> bool:
         """Compose and commit one entry. False: there was nothing to do."""
-        launches: list[Launch] = []
         blobs: list[Blob] = []
         entry = self._book.begin()
         self._land(entry, blobs)
+        launches = self._steps(entry)
+        if entry.events:
+            await self._put(entry, "loop", launches, tuple(blobs)).wait()
+        else:
+            self._launch_all(entry.state, launches)
+        return bool(entry.events or launches)
+
+    def answer(self, entry: Entry) -> Writing:
+        """Put an answer into the journal, together with what it lets go on."""
+        try:
+            return self._put(entry, "respond", self._steps(entry))
+        except MinutebookError as error:
+            self._book.fence_off(error)
+            raise
+
+    def _steps(self, entry: Entry) -> list[Launch]:
+        launches: list[Launch] = []
         while self._step(entry, launches):
             pass
-        if not entry.events:
-            for launch in launches:
-                self._launch(entry.state, launch)
-            return bool(launches)
+        return launches
+
+    def _put(self, entry: Entry, kind: str, launches: list[Launch], blobs: tuple[Blob, ...] = ()) -> Writing:
         self._resume_telling()
-        await self._book.commit(entry, "loop", blobs=tuple(blobs))
+        writing = self._book.put(
+            entry, kind, blobs=blobs, then=lambda: self._launch_all(entry.state, launches)
+        )
+        self._about |= {_subject(launch) for launch in launches}
+        return writing
+
+    def _launch_all(self, state: State, launches: list[Launch]) -> None:
+        self._about -= {_subject(launch) for launch in launches}
         for launch in launches:
-            self._launch(entry.state, launch)
-        return True
+            self._launcher.launch(state, launch, self._why_not(state))
+        self._flights.wake()
+
+    def _why_not(self, state: State) -> str:
+        """Why nothing begins any more, though it is on record that it would; empty if it may."""
+        if self._book.fenced is not None:
+            return "error"
+        if self._stopping:
+            return "detached"
+        meant, active = state.request, self._book.state.request
+        if meant is None or active is None or active.request_id != meant.request_id or active.aborting:
+            return "abort"
+        return ""
 
     async def _commit_landed(self) -> None:
         while self._flights.landed:
@@ -151,7 +182,7 @@ class Loop:
             entry = self._book.begin()
             self._land(entry, blobs)
             if entry.events:
-                await self._book.commit(entry, "loop", blobs=tuple(blobs))
+                await self._book.put(entry, "loop", blobs=tuple(blobs)).wait()
 
     def _land(self, entry: Entry, blobs: list[Blob]) -> None:
         """Put what flights ended with into the entry."""
@@ -169,8 +200,8 @@ class Loop:
         assert landing.answer is not None
         try:
             commands = self._answers.commands(entry.state, *landing.answer)
-        except InteractionError:
-            return  # somebody else answered first, or the question is closed
+        except (InteractionError, ArgumentsRefused, ValueRefused):
+            return  # somebody was first, the question is closed, or it is no answer: it stays open
         for command in commands:
             self._add(entry, command, USER)
 
@@ -178,14 +209,17 @@ class Loop:
         if not landing.late:
             self._add(entry, command, landing.actor)
             return
+        if entry.state.session is not None and entry.state.session.status is session.Status.CLOSED:
+            return
         text = f"{landing.subject} ended after its outcome had been recorded; that changes nothing"
         self._add(entry, session.Note("late_result", text, {"ended_as": type(command).__name__}))
 
     def _evaluated(self, entry: Entry, landing: Landing) -> None:
         assert landing.handler is not None
         index, verdict = landing.handler
-        wanted = next_steps(entry.state, self._flights.in_flight)
-        if any(s.action is Action.EVALUATE and s.index == index for s in wanted):
+        wanted = next_steps(entry.state, self._in_flight())
+        due = (s for s in wanted if s.action is Action.EVALUATE)
+        if any(evaluating(s.subject) == landing.subject for s in due):
             self._add(entry, self._carrier.evaluation(entry.state, index, verdict), POLICY)
 
     def _add(self, entry: Entry, command: Command, actor: Actor = HOST) -> None:
@@ -195,12 +229,11 @@ class Loop:
     def _step(self, entry: Entry, launches: list[Launch]) -> bool:
         """Carry out the automatic steps that come next. False: there are none left."""
         moved = False
-        about = {_subject(launch) for launch in launches}
-        for step in next_steps(entry.state, self._flights.in_flight | frozenset(about)):
+        for step in next_steps(entry.state, self._in_flight(launches)):
             if self._stopping:
                 return False
             if step.who is Who.PERSON:
-                self._ask_person(entry, step, launches)
+                moved = self._ask_person(entry, step, launches) or moved
             if step.who is not Who.AUTOMATIC:
                 continue
             if step.action is Action.INTERRUPT:
@@ -209,13 +242,21 @@ class Loop:
                 moved = self._carry(entry, step, launches) or moved
         return moved
 
-    def _ask_person(self, entry: Entry, step: Step, launches: list[Launch]) -> None:
-        if self._config.confirmation_handler is None:
-            return
+    def _in_flight(self, launches: Iterable[Launch] = ()) -> frozenset[str]:
+        """What runs, what begins when its entry is durable, and what this entry is about to begin."""
+        return self._flights.in_flight | self._about | {_subject(launch) for launch in launches}
+
+    def _ask_person(self, entry: Entry, step: Step, launches: list[Launch]) -> bool:
+        gone = list(self._carrier.gone(entry.state, step)) if _room(entry) else []
+        for command in gone:
+            self._add(entry, command)
+        if gone or self._config.confirmation_handler is None:
+            return bool(gone)
         interaction = self._answers.open(entry.state, step)
         if interaction.id not in self._asked:
             self._asked.add(interaction.id)
             launches.append(AskPerson(interaction))
+        return False
 
     def _may_carry(self, entry: Entry, step: Step) -> bool:
         if step.action is Action.NEXT_ATTEMPT:
@@ -232,7 +273,8 @@ class Loop:
             if isinstance(item, SendRequest | RunTool | AskHandler | AskPerson):
                 launches.append(item)
             else:
-                self._add(entry, item)
+                evaluates = isinstance(item, OnCall) and isinstance(item.command, permission.Evaluate)
+                self._add(entry, item, POLICY if evaluates else HOST)
         return (len(entry.events), len(launches)) != before
 
     # --- waiting ---------------------------------------------------------------------------
@@ -246,13 +288,15 @@ class Loop:
             delay = last.retry_after_s
             if delay is None:
                 delay = min(RETRY_MAX_S, RETRY_BASE_S * 2 ** (last.number - 1))
-            self._retry_at = (last.attempt_id, self._clock.monotonic() + delay)
-        return self._clock.monotonic() >= self._retry_at[1]
+            self._retry_at = (last.attempt_id, self._timer.monotonic() + delay)
+        return self._timer.monotonic() >= self._retry_at[1]
 
     def _may_finish_abort(self, entry: Entry) -> bool:
         """Every flight has ended, or had its time; late ones are given up."""
+        if self._about or self._flights.landed:
+            return False
         if self._flights.running:
-            now = self._clock.monotonic()
+            now = self._timer.monotonic()
             if self._abort_deadline is None:
                 self._abort_deadline = now + self._config.abort_timeout_s
                 for subject in self._flights.running:
@@ -260,30 +304,26 @@ class Loop:
             if now < self._abort_deadline:
                 return False
             for subject in self._flights.running:
-                self._flights.forget(subject)
+                self._flights.give_up(subject)
         self._abort_deadline = None
         return _room(entry, _closing_room(entry.state))
 
     async def _rest(self) -> None:
         """Nothing to do at this moment: say so where it is worth saying, and wait."""
-        steps = next_steps(self._book.state, self._flights.in_flight)
-        waits_for_time = self._next_time()
-        if not self._flights.running and waits_for_time is None:
+        steps = next_steps(self._book.state, self._in_flight())
+        until = self._next_time(steps)
+        if until is None and not self._flights.running and not self._about:
             self._tell_why(steps)
             self.idle.set()
-        with anyio.move_on_after(waits_for_time if waits_for_time is not None else float("inf")):
-            if not self._flights.landed and not self._stopping:
-                await self._flights.wait()
+        if not self._flights.landed and not self._stopping:
+            await self._flights.wait(until)
 
-    def _next_time(self) -> float | None:
-        times = []
-        if self._retry_at is not None:
-            times.append(self._retry_at[1])
+    def _next_time(self, steps: tuple[Step, ...]) -> float | None:
+        """When there is something to do again that waits for nothing but time."""
         if self._abort_deadline is not None:
-            times.append(self._abort_deadline)
-        now = self._clock.monotonic()
-        left = [t - now for t in times if t > now]
-        return min(left) if left else None
+            return self._abort_deadline
+        retrying = any(s.action is Action.NEXT_ATTEMPT for s in steps)
+        return self._retry_at[1] if retrying and self._retry_at is not None else None
 
     def _tell_why(self, steps: tuple[Step, ...]) -> None:
         if self._stopping or self._held:
@@ -296,68 +336,6 @@ class Loop:
             self.idle = anyio.Event()
         if self._feed.stopped is not None:
             self._feed.stop(None)
-
-    # --- launching ----------------------------------------------------------------------------
-
-    def _launch(self, state: State, launch: Launch) -> None:
-        if self._stopping:
-            if isinstance(launch, SendRequest | RunTool):
-                self._flights.never_began(launch)
-            return
-        match launch:
-            case AskPerson():
-                assert self._config.confirmation_handler is not None
-                self._flights.confirm(launch.interaction, self._config.confirmation_handler)
-            case SendRequest():
-                self._flights.send(launch, state.session_id)
-            case RunTool():
-                self._flights.run(launch, self._context(state, launch))
-            case AskHandler():
-                call = self._permission_call(state, launch)
-                handler = self._config.permission_handler
-                assert handler is not None
-                self._flights.ask_handler(launch.tool_id, launch.index, lambda: handler(call))
-
-    def _context(self, state: State, launch: RunTool) -> ToolContext:
-        assert state.request is not None and state.turn is not None
-        context = state.request.context
-        feed, session_id, tool_id, name = self._feed, state.session_id, launch.tool_id, launch.definition.name
-
-        async def progress(value: object) -> None:
-            feed.delta(ToolProgress(session_id, tool_id, name, value))
-
-        async def message(content: object) -> None:
-            feed.delta(ToolMessage(session_id, tool_id, name, content))
-
-        return ToolContext(
-            session_id=session_id,
-            request_id=state.request.request_id,
-            turn_id=state.turn.turn_id,
-            tool_id=tool_id,
-            idempotency_key=launch.idempotency_key,
-            run=launch.run,
-            fence=self._book.fence,
-            environment=context.get("environment", {}),
-            metadata=context.get("metadata", {}),
-            on_progress=progress,
-            on_message=message,
-        )
-
-    def _permission_call(self, state: State, launch: AskHandler) -> PermissionCall:
-        assert state.request is not None
-        call = state.calls[launch.index]
-        assert call.tool is not None and call.permission is not None
-        return PermissionCall(
-            state.session_id,
-            state.request.request_id,
-            call.call_id,
-            call.name,
-            self._carrier.input_of(call),
-            call.permission.input_digest,
-            call.tool.kind,
-            call.tool.category,
-            call.tool.destructive,
-        )
 
 
 def _room(entry: Entry, needed: int = STEP_ROOM) -> bool:

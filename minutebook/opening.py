@@ -8,20 +8,19 @@ whatever the reason, and lets the next worker go on from there.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final
 
 import anyio
-from anyio.abc import TaskGroup
 
 from domain import catalogue, ids, session
 from domain.decider import Command
-from domain.envelope import Fence, genesis
+from domain.envelope import Fence, Recorded, genesis
 from domain.errors import Fenced, MinutebookError, SessionClosed, SessionExists, SessionNotFound
-from domain.ports import Clock, Holder, IdSource, Journal, LeaseRow, ModelProvider, StoreDescription
+from domain.ports import Holder, IdSource, Journal, LeaseRow, ModelProvider, StoreDescription, Timer
 from domain.state import State
 from minutebook.answers import Answers
 from minutebook.book import Book
@@ -32,7 +31,9 @@ from minutebook.feed import Feed
 from minutebook.flights import Flights
 from minutebook.loop import Loop
 from minutebook.session import Parts, Session
+from minutebook.tasks import SessionTasks
 from minutebook.tool_definition import ToolSet
+from projections.transcript import Transcript
 from recovery.facts import Facts
 from recovery.plan import Kind, RecoveryPlan, RecoveryRequired, make_plan, plan_of
 from recovery.reading import load
@@ -49,7 +50,7 @@ class World:
 
     store: StoreDescription
     provider: Callable[[SessionConfig], ModelProvider]
-    clock: Clock
+    clock: Timer
     ids: IdSource
     holder: Callable[[str | None, str], Holder]
 
@@ -111,22 +112,24 @@ class OpenSession(AbstractAsyncContextManager[Session]):
     # --- opening ------------------------------------------------------------------------
 
     async def _open(self) -> Session:
-        provider = self._world.provider(self._config)
+        # In a thread: an SDK takes more than a second to import.
+        provider = await anyio.to_thread.run_sync(self._world.provider, self._config)
         self._undo.append(_shielded(provider.aclose))
         opened = self._world.store.open(owner_id=self._config.owner_id)
         journal = await opened.__aenter__()
         self._undo.append(_shielded(lambda: opened.__aexit__(None, None, None)))
         await self._check_row(journal)
         lease = await self._acquire(journal)
-        conversation = Conversation(provider)
-        book = await self._book(journal, conversation, lease)
-        tasks = anyio.create_task_group()
-        await tasks.__aenter__()
-        self._undo.append(lambda: _end_tasks(tasks))
+        conversation, shown = Conversation(provider), Transcript()
+        book = await self._book(journal, conversation, shown, lease)
+        tasks = SessionTasks()
+        await tasks.open()
+        self._undo.append(tasks.close)
+        tasks.start(book.write, name="writer")
+        parts = self._assemble(journal, book, conversation, shown, provider, tasks)
         kind = "resume" if self._resume else "create"
-        await book.commit(self._first_entry(book), kind, fold=conversation.apply)
-        parts = self._assemble(journal, book, conversation, provider, tasks)
-        tasks.start_soon(self._heartbeat, journal, parts, name="lease")
+        await book.put(self._first_entry(book), kind, fold=conversation.apply).wait()
+        tasks.start(self._heartbeat, journal, book, name="lease")
         self._session = Session(parts, self._config, self._world.ids.new)
         return self._session
 
@@ -144,11 +147,13 @@ class OpenSession(AbstractAsyncContextManager[Session]):
         self._undo.append(_shielded(lambda: _release(journal, self._id, self._fence)))
         return lease
 
-    async def _book(self, journal: Journal, conversation: Conversation, lease: LeaseRow) -> Book:
+    async def _book(
+        self, journal: Journal, conversation: Conversation, shown: Transcript, lease: LeaseRow
+    ) -> Book:
         state, head = State(self._id), genesis(self._id)
         if self._resume:
             state, head = await self._stands(journal)
-            await _reread(journal, conversation, state.session_id, state.sequence)
+            await _reread(journal, (conversation, shown), state.session_id, state.sequence)
         book = Book(
             journal,
             state,
@@ -195,53 +200,54 @@ class OpenSession(AbstractAsyncContextManager[Session]):
         journal: Journal,
         book: Book,
         conversation: Conversation,
+        shown: Transcript,
         provider: ModelProvider,
-        tasks: TaskGroup,
+        tasks: SessionTasks,
     ) -> Parts:
-        config = self._config
+        config, timer = self._config, self._world.clock
         feed = Feed(journal, self._id, book.durable_sequence, config.probe)
-        book.listeners.append(feed.publish)
-        flights = Flights(tasks, provider, feed, config.probe)
+        book.listeners += [lambda events: _fold(shown, events), feed.publish]
+        flights = Flights(self._id, tasks, provider, feed, config.probe, timer)
         has_handler = config.permission_handler is not None
         carrier = Carrier(provider, self._tools, conversation, has_handler)
         answers = Answers(carrier, self._tools)
 
         def plan() -> RecoveryPlan:
-            return make_plan(book.state, Facts(head=book.head, lease=book.lease, journal=_argument(journal)))
+            facts = Facts(head=book.durable_head, lease=book.lease, journal=_argument(journal))
+            return make_plan(book.durable, facts)
 
         def required() -> RecoveryRequired:
             return RecoveryRequired(plan())
 
-        loop = Loop(book, feed, flights, carrier, conversation, answers, config, self._world.clock, required)
+        loop = Loop(book, feed, flights, carrier, conversation, answers, config, timer, required)
+        book.when_fenced = loop.fenced
 
         def begin() -> None:
-            tasks.start_soon(loop.run, name="loop")
+            tasks.start(loop.run, name="loop")
 
         start = _Once(begin)
-        return Parts(journal, book, conversation, feed, flights, loop, answers, plan, start)
+        return Parts(journal, book, conversation, shown, feed, flights, loop, answers, plan, start)
 
     # --- the lease ------------------------------------------------------------------------
 
-    async def _heartbeat(self, journal: Journal, parts: Parts) -> None:
+    async def _heartbeat(self, journal: Journal, book: Book) -> None:
         """Renew the lease by a plain timer. A failure is retried until the lease would have run out."""
         ttl_s = self._config.lease_ttl_ms / 1000
         every = min(MAX_HEARTBEAT_S, ttl_s / 3)
         clock = self._world.clock
         good_until = clock.monotonic() + ttl_s
         while True:
-            await anyio.sleep(every)
+            await clock.sleep_until(clock.monotonic() + every)
             asked = clock.monotonic()
             try:
-                parts.book.lease = await journal.leases.renew(
-                    self._id, self._fence, self._config.lease_ttl_ms
-                )
+                book.lease = await journal.leases.renew(self._id, self._fence, self._config.lease_ttl_ms)
                 good_until = asked + ttl_s
             except Fenced as error:
-                parts.loop.fail(error)
+                book.fence_off(error)
                 return
             except MinutebookError as error:
                 if clock.monotonic() + every >= good_until:
-                    parts.loop.fail(error)
+                    book.fence_off(error)
                     return
 
 
@@ -262,14 +268,22 @@ def _argument(journal: Journal) -> str:
     return journal.name.removeprefix("sqlite:")
 
 
-async def _reread(journal: Journal, conversation: Conversation, session_id: str, upto: int) -> None:
+async def _reread(
+    journal: Journal, folds: Sequence[Conversation | Transcript], session_id: str, upto: int
+) -> None:
     """Rebuild the conversation from the journal, page by page."""
     after = 0
     while after < upto:
         rows = await journal.read(session_id, after=after, upto=upto, limit=PAGE)
-        for row in rows:
-            conversation.apply(catalogue.open_stored(row))
+        events = [catalogue.open_stored(row) for row in rows]
+        for each in folds:
+            _fold(each, events)
         after += len(rows)
+
+
+def _fold(into: Conversation | Transcript, events: Sequence[Recorded]) -> None:
+    for event in events:
+        into.apply(event)
 
 
 def _shielded(undo: Callable[[], Awaitable[Any]]) -> Callable[[], Awaitable[Any]]:
@@ -278,12 +292,6 @@ def _shielded(undo: Callable[[], Awaitable[Any]]) -> Callable[[], Awaitable[Any]
             await undo()
 
     return run
-
-
-async def _end_tasks(tasks: TaskGroup) -> None:
-    # Entered and left by hand, so that an error of the block is not wrapped in a group.
-    tasks.cancel_scope.cancel()
-    await tasks.__aexit__(None, None, None)
 
 
 async def _release(journal: Journal, session_id: str, fence: Fence) -> None:

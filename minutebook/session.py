@@ -30,7 +30,7 @@ from domain.errors import (
     UnsettledEffectsFull,
 )
 from domain.limits import MAX_PENDING_INPUT_BYTES, MAX_PENDING_INPUTS, MAX_UNSETTLED_EFFECTS
-from domain.ports import Blob, Journal, LeaseRow, Receipt
+from domain.ports import Journal, LeaseRow, Receipt
 from domain.state import State, UnsettledEffect
 from domain.values import ActorKind, Priority
 from minutebook.answers import Answers
@@ -38,12 +38,12 @@ from minutebook.book import Book
 from minutebook.config import SessionConfig
 from minutebook.conversation import Conversation
 from minutebook.feed import Feed
-from minutebook.flights import Flights
+from minutebook.flights import INSIDE, Flights
 from minutebook.interactions import Decision, Interaction, ToolAnswer
 from minutebook.loop import Loop
 from minutebook.stream_events import Error, Result, StreamEvent
-from minutebook.streaming import SessionEvent, request_stream, session_feed
-from projections.transcript import Item
+from minutebook.streaming import RequestStream, SessionEvent, SessionFeed
+from projections.transcript import Item, Transcript
 from recovery.plan import RecoveryPlan
 
 USER: Final = Actor(ActorKind.USER)
@@ -101,6 +101,7 @@ class Parts:
     journal: Journal
     book: Book
     conversation: Conversation
+    shown: Transcript
     feed: Feed
     flights: Flights
     loop: Loop
@@ -113,13 +114,15 @@ class Session:
     """An open session. Made by `create_session` and `resume_session`, never directly.
 
     Work runs in the session's own task: sending starts it, nobody has to listen.
-    Reads are synchronous and show what is durable and what is being made durable;
-    every call that changes something returns after its commit.
+    Reads are synchronous and show what is durable and nothing else; every call that
+    changes something returns after its commit.
     """
 
     def __init__(self, parts: Parts, config: SessionConfig, new_id: Callable[[str], str]) -> None:
         self._parts, self._config, self._new_id = parts, config, new_id
-        self._left = False
+        self._left = self._closing = False
+        self._gone = anyio.Event()
+        self._one_close, self._one_send = anyio.Lock(), anyio.Lock()
         self._streamed: set[str] = set()
         self._latest: dict[str, int] = {}
         active = self._state.request
@@ -128,7 +131,7 @@ class Session:
         parts.book.listeners.append(self._note_requests)
 
     def __repr__(self) -> str:
-        state = self._state
+        state = self._durable
         doing = state.request.request_id if state.request else "idle"
         return f"<Session {self.id} at {state.sequence}, {doing}>"
 
@@ -142,22 +145,24 @@ class Session:
     @property
     def is_closed(self) -> bool:
         """Whether this handle, or the session for good, takes no more work."""
-        return self._left or self._is_final
+        session = self._durable.session
+        final = session is not None and session.status is session_rules.Status.CLOSED
+        return self._left or final
 
     @property
     def is_running(self) -> bool:
         """Whether a request is active."""
-        return self._state.request is not None
+        return self._durable.request is not None
 
     @property
     def is_aborting(self) -> bool:
         """Whether the active request is being aborted."""
-        return self._state.request is not None and self._state.request.aborting
+        return self._durable.request is not None and self._durable.request.aborting
 
     @property
     def current_request_id(self) -> str | None:
         """The active request."""
-        return self._state.request.request_id if self._state.request else None
+        return self._parts.book.durable_request
 
     @property
     def head_sequence(self) -> int:
@@ -172,22 +177,23 @@ class Session:
     @property
     def messages(self) -> tuple[Item, ...]:
         """The whole conversation: inputs, and responses with the outcome of each call."""
-        return tuple(self._parts.conversation.transcript.items)
+        return tuple(self._parts.shown.items)
 
     @property
     def interactions(self) -> tuple[Interaction, ...]:
         """The questions that somebody has to answer; see `respond`."""
-        return self._parts.answers.pending(self._state)
+        pending = self._parts.answers.pending(self._state)
+        return tuple(i for i in pending if i.sequence <= self.head_sequence)
 
     @property
     def pending_inputs(self) -> tuple[inputs.PendingInput, ...]:
         """Inputs that are accepted and not applied, in order."""
-        return self._state.queue.pending
+        return self._durable.queue.pending
 
     @property
     def unsettled_effects(self) -> tuple[UnsettledEffect, ...]:
         """Effects whose outcome is unknown and whose requests have ended."""
-        return self._state.unsettled
+        return self._durable.unsettled
 
     def recovery_plan(self) -> RecoveryPlan:
         """What would come next if this process died now."""
@@ -205,11 +211,11 @@ class Session:
         """
         if offset < 0 or (limit is not None and limit < 0):
             raise InvalidOptions("offset and limit", "numbers from 0", (offset, limit))
-        items = self._parts.conversation.transcript.items
+        items = self._parts.shown.items
         end = len(items) if limit is None else min(len(items), offset + limit)
         page = tuple(items[offset:end])
         following = end if end < len(items) else None
-        return HistoryPage(page, min(offset, len(items)), following, len(items), self._state.sequence)
+        return HistoryPage(page, min(offset, len(items)), following, len(items), self.head_sequence)
 
     async def recorded(self, *, after: int = 0) -> list[Recorded]:
         """The journal's events after a sequence, decoded, as far as they are durable."""
@@ -248,12 +254,15 @@ class Session:
 
         Raises:
             SendRejected: QUEUE_FULL, EMPTY_INPUT. Nothing was written.
+            ValueRefused: something in it cannot be kept or sent. Nothing was written.
             UnsettledEffectsFull: settle some effects first. Nothing was written.
             RecoveryRequired: somebody has to decide first; nothing was written.
             CommandConflict: `input_id` was used for other content.
             Fenced, StoreFailure: see their classes.
         """
         self._check_open()
+        if self._closing:
+            raise SessionClosed(self.id, final=True)
         content = content if isinstance(content, str) else list(content)
         if not content:
             raise SendRejected("EMPTY_INPUT", "give it some content")
@@ -261,14 +270,16 @@ class Session:
             raise InvalidOptions("max_turns", "a number from 1", max_turns)
         given = parse.input_id(input_id) if input_id is not None else None
         arguments = {"content": content, "max_turns": max_turns, "metadata": metadata or {}}
-        if given is not None:
-            earlier = await self._parts.book.earlier(given, "send", arguments)
-            if earlier is not None:
-                return await self._sent_before(given, earlier)
-        self._may_send(content)
-        entry = self._parts.book.begin(given or self._new_id("i"))
-        receipt = self._compose_send(entry, content, Priority(priority), max_turns, metadata or {})
-        await self._commit(entry, "send", arguments)
+        async with self._one_send:  # or two calls with one id could both find nothing before them
+            if given is not None:
+                earlier = await self._parts.book.earlier(given, "send", arguments)
+                if earlier is not None:
+                    self._parts.start()  # what the first one began goes on, as after any send
+                    return await self._sent_before(given, earlier)
+            self._may_send(content)
+            entry = self._parts.book.begin(given or self._new_id("i"))
+            receipt = self._compose_send(entry, content, Priority(priority), max_turns, metadata or {})
+            await self._commit(entry, "send", arguments)
         return receipt
 
     def _may_send(self, content: str | list[dict[str, Any]]) -> None:
@@ -277,6 +288,7 @@ class Session:
             raise self._parts.feed.stopped.with_traceback(None)
         if len(state.unsettled) >= MAX_UNSETTLED_EFFECTS:
             raise UnsettledEffectsFull(len(state.unsettled), MAX_UNSETTLED_EFFECTS)
+        self._parts.conversation.check(content)
         size = state.queue.size_bytes + len(encode(content))
         if len(state.queue.pending) >= MAX_PENDING_INPUTS or size > MAX_PENDING_INPUT_BYTES:
             raise SendRejected(
@@ -363,26 +375,28 @@ class Session:
             raise StreamError("NO_PENDING_REQUEST", "send something first")
         self._streamed.add(request_id)
         self._parts.start()
-        return request_stream(self._parts.feed, request_id, self._latest[request_id], include_thinking)
+        return RequestStream(self._parts.feed, request_id, self._latest[request_id], include_thinking)
 
     def events(self, *, after: int | None = None) -> AsyncIterator[SessionEvent]:
         """Durable events after a sequence (None: from now on) and live deltas, for any
         number of readers. Ends when the session is left."""
         sequence = self._parts.book.durable_sequence if after is None else after
-        return session_feed(self._parts.feed, sequence)
+        return SessionFeed(self._parts.feed, sequence)
 
     async def run(self, content: str | Sequence[dict[str, Any]], **options: Any) -> RequestResult:
         """Send and wait for the end. Options as for `send`.
 
         Raises:
+            StreamError: REENTRANT_WAIT, from inside a tool or handler of this session.
             RecoveryRequired, Fenced, StoreFailure: as for `stream`.
         """
+        self._check_outside()
         receipt = await self.send(content, **options)
         return await self._result_of(receipt)
 
     async def _result_of(self, receipt: InputReceipt) -> RequestResult:
         self._parts.start()
-        async for event in session_feed(self._parts.feed, receipt.sequence - 1):
+        async for event in SessionFeed(self._parts.feed, receipt.sequence - 1):
             if isinstance(event, StreamEvent) or event.type != "request_accepted":
                 continue
             if event.data.input_id == receipt.input_id:
@@ -392,7 +406,7 @@ class Session:
         raise StreamError("DETACHED", "the session was left before the request began; resume it")
 
     async def _wait_for(self, request_id: str, accepted: int) -> RequestResult:
-        async for event in request_stream(self._parts.feed, request_id, accepted, False):
+        async for event in RequestStream(self._parts.feed, request_id, accepted, False):
             if isinstance(event, Result):
                 return RequestResult(request_id, "completed", event.content, event.usage)
             if isinstance(event, Error):
@@ -404,9 +418,11 @@ class Session:
         """Return when nothing runs and nothing will by itself.
 
         Raises:
+            StreamError: REENTRANT_WAIT, from inside a tool or handler of this session.
             RecoveryRequired, Fenced, StoreFailure: as for `stream`.
         """
         self._check_open()
+        self._check_outside()
         self._parts.start()
         while True:
             await self._parts.loop.idle.wait()
@@ -430,8 +446,10 @@ class Session:
             The decision as recorded; where somebody was first, the recorded one.
 
         Raises:
-            InteractionError: NOT_OPEN, AMBIGUOUS, DIGEST_REQUIRED, DIGEST_MISMATCH, WRONG_ANSWER.
+            InteractionError: NOT_OPEN, AMBIGUOUS, DIGEST_REQUIRED, DIGEST_MISMATCH,
+                WRONG_ANSWER, TOO_LARGE.
             ArgumentsRefused: an updated input does not fit the tool.
+            ValueRefused: a value in the answer cannot be kept.
         """
         self._check_open()
         try:
@@ -442,7 +460,13 @@ class Session:
                 raise
             return earlier
         commands = self._parts.answers.commands(self._state, found.id, answer)
-        events = await self._do("respond", *commands, actor=USER)
+        entry = self._parts.book.begin()
+        events = [event for command in commands for event in entry.add(command, USER)]
+        for event in events:
+            self._parts.conversation.apply(event)
+        writing = self._parts.loop.answer(entry)
+        self._parts.start()
+        await writing.wait()
         told = next(e for e in events if e.type in ("permission_resolved", "tool_resumed"))
         verdict = told.data.verdict if told.type == "permission_resolved" else "answered"
         return Decision(found.id, verdict, told.sequence)
@@ -451,6 +475,7 @@ class Session:
         """The recorded answer to an interaction, if it has one."""
         if interaction_id is None:
             return None
+        await self._parts.book.flushed()
         return self._parts.conversation.decisions.get(interaction_id)
 
     async def abort(self, reason: str = "user", *, wait: bool = True) -> None:
@@ -464,15 +489,14 @@ class Session:
         """
         self._check_open()
         active = self._state.request
-        if active is None:
+        ending = active.request_id if active else self._parts.book.durable_request
+        if ending is None:
             return
-        if not active.aborting:
+        if active is not None and not active.aborting:
             await self._do("abort", request.RequestAbort(reason), actor=USER)
         self._parts.start()
-        while wait and self._parts.book.durable_request == active.request_id:
-            stopped = self._parts.feed.stopped
-            if stopped is not None and self._parts.book.fenced is not None:
-                raise stopped.with_traceback(None)
+        while wait and self._parts.book.durable_request == ending:
+            self._parts.book.check_open()
             await self._parts.feed.wait()
 
     async def change(self, **values: Any) -> None:
@@ -500,33 +524,42 @@ class Session:
 
         `final` aborts what runs, cancels what is queued and writes `session_closed`.
         """
-        if final and not self.is_closed:
-            self._parts.loop.hold()
-            await self.abort(reason)
-            await self._do("close", CloseSession(reason), actor=USER)
-        await self.leave()
+        self._check_outside()
+        async with self._one_close:
+            if final and not self.is_closed:
+                self._closing = True
+                self._parts.loop.hold()
+                await self.abort(reason)
+                await self._do("close", CloseSession(reason), actor=USER)
+            await self.leave()
 
     async def leave(self) -> None:
         """Stop at the durable frontier: no end is made up, the next worker goes on from here."""
         if self._left:
+            await self._gone.wait()
             return
         self._left = True
         with anyio.CancelScope(shield=True):
             self._parts.loop.stop()
             await self._parts.flights.wind_down(self._config.abort_timeout_s)
             await self._parts.loop.ended()
-            if self._parts.book.fenced is None:
-                try:
-                    await self._parts.loop.settle()
-                except MinutebookError as error:
-                    log.warning("session %s: %s", self.id, error)
+            try:
+                await self._parts.loop.settle()
+                await self._parts.book.flushed()
+            except MinutebookError as error:
+                log.warning("session %s: %s", self.id, error)
             self._parts.feed.close()
+            self._gone.set()
 
     # --- inside ---------------------------------------------------------------------------------------
 
     @property
     def _state(self) -> State:
         return self._parts.book.state
+
+    @property
+    def _durable(self) -> State:
+        return self._parts.book.durable
 
     @property
     def _is_final(self) -> bool:
@@ -537,6 +570,11 @@ class Session:
         if self._left or self._is_final:
             raise SessionClosed(self.id, self._is_final)
 
+    def _check_outside(self) -> None:
+        if self.id in INSIDE.get():
+            told = "a tool or handler of this session would wait for its own end; call it from outside"
+            raise StreamError("REENTRANT_WAIT", told)
+
     async def _do(self, kind: str, *commands: Command, actor: Actor = USER) -> Sequence[Any]:
         entry = self._parts.book.begin()
         for command in commands:
@@ -544,12 +582,11 @@ class Session:
         await self._commit(entry, kind, None)
         return entry.events
 
-    async def _commit(
-        self, entry: Entry, kind: str, arguments: dict[str, Any] | None, blobs: tuple[Blob, ...] = ()
-    ) -> None:
-        await self._parts.book.commit(entry, kind, arguments, blobs, self._parts.conversation.apply)
-        self._parts.loop.nudge()
+    async def _commit(self, entry: Entry, kind: str, arguments: dict[str, Any] | None) -> None:
+        fold = self._parts.conversation.apply
+        writing = self._parts.book.put(entry, kind, arguments, fold=fold, then=self._parts.loop.nudge)
         self._parts.start()
+        await writing.wait()
 
     def _note_requests(self, events: Sequence[Any]) -> None:
         for event in events:

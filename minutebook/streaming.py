@@ -6,11 +6,13 @@ one order: a delta comes after the durable event it follows and before the next.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections import deque
+from collections.abc import Iterator
 
 from domain import events as ev
 from domain.envelope import Recorded
 from domain.errors import StreamError
+from domain.limits import MAX_ATTEMPTS_PER_TURN
 from domain.request import ENDS
 from minutebook import stream_events as se
 from minutebook.feed import Feed
@@ -19,58 +21,102 @@ from projections.transcript import Transcript
 SessionEvent = Recorded | se.StreamEvent
 
 
-async def session_feed(feed: Feed, after: int) -> AsyncIterator[SessionEvent]:
+class SessionFeed:
     """Durable events after a sequence and live deltas, until the session is left.
 
-    Raises:
-        MinutebookError: what stopped the session, once everything before it was told.
+    Not a generator, so that one left unfinished needs no clean-up by the event loop.
     """
-    sequence, position = after, feed.first_delta_from(after)
-    while True:
-        progressed = False
-        for event in await feed.durable(sequence):
-            while (found := feed.next_delta(position))[2] is not None and found[3] < event.sequence:
-                position = found[0] + 1
-                assert found[2] is not None
-                yield found[2]
-            sequence, progressed = event.sequence, True
-            yield event
-        while (found := feed.next_delta(position))[2] is not None and found[3] <= sequence:
-            position, progressed = found[0] + 1, True
-            if found[1]:
-                yield se.EventsDropped(found[2].session_id, found[1])
-            yield found[2]
-        if progressed:
-            continue
-        if feed.closed:
+
+    def __init__(self, feed: Feed, after: int) -> None:
+        self._feed, self._sequence = feed, after
+        self._position = feed.first_delta_from(after)
+        self._ready: deque[SessionEvent] = deque()
+
+    def __aiter__(self) -> SessionFeed:
+        return self
+
+    async def __anext__(self) -> SessionEvent:
+        """The next one, as soon as it is there.
+
+        Raises:
+            MinutebookError: what stopped the session, once everything before it was told.
+        """
+        while not self._ready:
+            await self._fill()
+        return self._ready.popleft()
+
+    async def aclose(self) -> None:
+        """Nothing is held: leaving it unfinished is as good."""
+
+    async def _fill(self) -> None:
+        for event in await self._feed.durable(self._sequence):
+            self._take_deltas(event.sequence - 1)
+            self._sequence = event.sequence
+            self._ready.append(event)
+        self._take_deltas(self._sequence)
+        if self._ready:
             return
-        if feed.stopped is not None:
-            raise feed.stopped.with_traceback(None)
-        await feed.wait()
+        if self._feed.closed:
+            raise StopAsyncIteration
+        if self._feed.stopped is not None:
+            raise self._feed.stopped.with_traceback(None)
+        await self._feed.wait()
+
+    def _take_deltas(self, upto: int) -> None:
+        """Those that follow an event up to `upto`."""
+        while True:
+            number, missed, delta, follows = self._feed.next_delta(self._position)
+            if delta is None or follows > upto:
+                return
+            self._position = number + 1
+            if missed:
+                self._ready.append(se.EventsDropped(delta.session_id, missed))
+            self._ready.append(delta)
 
 
-async def request_stream(
-    feed: Feed, request_id: str, accepted_sequence: int, include_thinking: bool
-) -> AsyncIterator[se.StreamEvent]:
-    """One request from its beginning to its end (`Result` or `Error`).
+class RequestStream:
+    """One request from its beginning to its end (`Result` or `Error`)."""
 
-    Raises:
-        StreamError: the session was left (reason DETACHED) before the request ended.
-        MinutebookError: what stopped the session (RecoveryRequired, Fenced, ...).
-    """
-    teller = _Teller(request_id)
-    async for event in session_feed(feed, accepted_sequence - 1):
-        if isinstance(event, se.StreamEvent):
-            if isinstance(event, se.ThinkingDelta) and not include_thinking:
-                continue
-            teller.saw_delta(event)
-            yield event
-            continue
-        for told in teller.tell(event):
-            yield told
-        if event.request_id == request_id and event.type in ENDS:
-            return
-    raise StreamError("DETACHED", f"the session was left before {request_id} ended; resume it to go on")
+    def __init__(self, feed: Feed, request_id: str, accepted_sequence: int, include_thinking: bool) -> None:
+        self._events = SessionFeed(feed, accepted_sequence - 1)
+        self._request_id, self._include_thinking = request_id, include_thinking
+        self._teller = _Teller(request_id)
+        self._ready: deque[se.StreamEvent] = deque()
+        self._ended = False
+
+    def __aiter__(self) -> RequestStream:
+        return self
+
+    async def __anext__(self) -> se.StreamEvent:
+        """The next one, as soon as it is there.
+
+        Raises:
+            StreamError: the session was left (reason DETACHED) before the request ended.
+            MinutebookError: what stopped the session (RecoveryRequired, Fenced, ...).
+        """
+        while not self._ready:
+            if self._ended:
+                raise StopAsyncIteration
+            await self._take()
+        return self._ready.popleft()
+
+    async def aclose(self) -> None:
+        """Stop looking. The request goes on."""
+        self._ended = True
+
+    async def _take(self) -> None:
+        try:
+            event = await anext(self._events)
+        except StopAsyncIteration:
+            self._ended = True
+            told = f"the session was left before {self._request_id} ended; resume it to go on"
+            raise StreamError("DETACHED", told) from None
+        if isinstance(event, Recorded):
+            self._ready.extend(self._teller.tell(event))
+            self._ended = event.request_id == self._request_id and event.type in ENDS
+        elif self._include_thinking or not isinstance(event, se.ThinkingDelta):
+            self._teller.saw_delta(event)
+            self._ready.append(event)
 
 
 class _Teller:
@@ -79,7 +125,7 @@ class _Teller:
     def __init__(self, request_id: str) -> None:
         self._request_id = request_id
         self._transcript = Transcript()
-        self._turn = 0
+        self._turn = self._attempt = 0
         self._names: dict[str, str] = {}
         self._live_text = False
 
@@ -102,12 +148,13 @@ class _Teller:
                 self._turn = data.number
                 yield se.TurnStart(session, data.number)
             case ev.ModelRequestStarted():
-                self._live_text = False
+                self._live_text, self._attempt = False, data.number
             case ev.ModelRequestCompleted() | ev.ModelOutcomeReconciled():
                 yield from self._response(event, data.response)
             case ev.ModelRequestFailed():
                 attempt = event.model_attempt_id or ""
-                yield se.AttemptDiscarded(session, attempt, data.error_code, data.retryable)
+                retrying = data.retryable and self._attempt < MAX_ATTEMPTS_PER_TURN
+                yield se.AttemptDiscarded(session, attempt, data.error_code, retrying)
             case ev.ModelRequestAborted():
                 yield se.AttemptDiscarded(session, event.model_attempt_id or "", data.reason, False)
             case ev.TurnCompleted():
@@ -126,7 +173,8 @@ class _Teller:
     def _response(self, event: Recorded, response: ev.ResponseKept | None) -> Iterator[se.StreamEvent]:
         attempt = event.model_attempt_id or ""
         if response is None:
-            yield se.AttemptDiscarded(event.session_id, attempt, event.data.outcome, True)
+            outcome = event.data.outcome
+            yield se.AttemptDiscarded(event.session_id, attempt, outcome, outcome == "lost")
             return
         text = "".join(block.text for block in response.blocks if block.kind == "text")
         if text and not self._live_text:

@@ -30,25 +30,36 @@ class Folding:
     projector: Projector
 
 
-def project(foldings: Sequence[Folding], rows: Iterable[Stored]) -> None:
-    """Hand each row to the projectors that fold its type, in order.
+class Projection:
+    """Projectors that are fed together.
 
     Args:
-        foldings: who folds what.
-        rows: of one session, by sequence.
-
-    Raises:
-        JournalBlocked, Corrupt: a row that somebody folds cannot be decoded.
+        foldings: who folds what; those of one type are served in this order.
 
     Guarantees: payloads of types that nobody folds are not decoded.
     """
-    by_type: dict[str, list[Callable[[Recorded], None]]] = {}
-    for folding in foldings:
-        for type_ in folding.types:
-            by_type.setdefault(type_, []).append(folding.projector.apply)
-    for row in rows:
-        wanted = by_type.get(row.topic.rpartition("@")[0])
+
+    def __init__(self, foldings: Sequence[Folding]) -> None:
+        self._by_type: dict[str, list[Callable[[Recorded], None]]] = {}
+        for folding in foldings:
+            for type_ in folding.types:
+                self._by_type.setdefault(type_, []).append(folding.projector.apply)
+
+    def apply(self, row: Stored) -> None:
+        """Hand one row to the projectors that fold its type.
+
+        Raises:
+            JournalBlocked, Corrupt: somebody folds it and it cannot be decoded.
+        """
+        wanted = self._by_type.get(row.topic.rpartition("@")[0])
         if wanted:
             event = catalogue.open_stored(row)
             for apply in wanted:
                 apply(event)
+
+
+def project(foldings: Sequence[Folding], rows: Iterable[Stored]) -> None:
+    """Feed rows of one session, by sequence. Raises as `Projection.apply` does."""
+    projection = Projection(foldings)
+    for row in rows:
+        projection.apply(row)

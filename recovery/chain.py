@@ -82,10 +82,9 @@ class ChainCheck:
 
     def _check_place(self, row: Stored, plain: dict[str, Any]) -> None:
         topic = f"{plain['type']}@{plain['version']}"
-        found = (plain["session_id"], plain["sequence"], topic)
-        if found != (self.session_id, row.sequence, row.topic):
+        if topic != row.topic or plain["sequence"] != row.sequence or plain["session_id"] != self.session_id:
             expected = f"the row's own {(self.session_id, row.sequence, row.topic)}"
-            raise Corrupt("envelope", expected, found, row.sequence)
+            raise Corrupt("envelope", expected, (plain["session_id"], plain["sequence"], topic), row.sequence)
         cause = plain["causation"]
         if cause is not None and not 0 < cause < row.sequence:
             raise Corrupt("causation", f"a sequence below {row.sequence}", cause, row.sequence)
@@ -97,11 +96,12 @@ class ChainCheck:
 
     def _check_command(self, sequence: int, command: dict[str, Any]) -> None:
         id_, index, size = command["id"], command["index"], command["size"]
-        if index == 0 and self.is_whole and id_ != self.command_id and size > 0:
+        whole = self.index == self.size - 1
+        if index == 0 and whole and id_ != self.command_id and size > 0:
             self.first = sequence
-        elif (id_, index, size) != (self.command_id, self.index + 1, self.size) or index >= size:
+        elif id_ != self.command_id or index != self.index + 1 or size != self.size or index >= size:
             expected = f"event {self.index + 1} of {self.size} of command {self.command_id}"
-            if self.is_whole:
+            if whole:
                 expected = "the first event of a new command"
             raise Corrupt("command", expected, f"event {index} of {size} of command {id_}", sequence)
         self.command_id, self.index, self.size = id_, index, size

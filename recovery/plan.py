@@ -83,14 +83,18 @@ class RecoveryPlan:
     def to_json(self) -> dict[str, Any]:
         """The plan as a document of plain values; `format` names its version."""
         plain = asdict(self)
+        head = {"sequence": plain.pop("head_sequence"), "hash": plain.pop("head_hash")}
         first, last = plain.pop("verified")
+        verified = {"first": first, "last": last, "from_snapshot": plain.pop("snapshot_sequence")}
+        problem = self.problem.to_plain() if self.problem else None
+        kind = self.kind.value
         return {
             "format": FORMAT,
             **plain,
-            "kind": self.kind.value,
-            "head": {"sequence": plain.pop("head_sequence"), "hash": plain.pop("head_hash")},
-            "verified": {"first": first, "last": last, "from_snapshot": plain.pop("snapshot_sequence")},
-            "problem": self.problem.to_plain() if self.problem else None,
+            "kind": kind,
+            "head": head,
+            "verified": verified,
+            "problem": problem,
         }
 
 

@@ -121,13 +121,13 @@ async def find_row(reader: JournalReader, session_id: str) -> tuple[SessionRow, 
         SessionNotFound, StoreFailure.
     """
     ids.session_id(session_id)
+    problem = None
     try:
-        row, problem = await reader.session(session_id), None
+        row = await reader.session(session_id)
     except Corrupt as e:
-        row, problem = (
-            await _listed(reader, session_id),
-            Blocked("head", e.sequence or 0, e.expected, e.actual),
-        )
+        row = await _listed(reader, session_id)
+        check = "head" if e.where.startswith("session ") else e.where
+        problem = Blocked(check, e.sequence or 0, e.expected, e.actual)
     if row is None:
         raise SessionNotFound(session_id, reader.name)
     return row, problem

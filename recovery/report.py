@@ -6,6 +6,7 @@ Printing only. Everything that a journal may hold is escaped on its way (see
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Final
 
 from rich.console import Console
@@ -47,8 +48,16 @@ def _facts(plan: RecoveryPlan) -> list[tuple[str, Text]]:
         ("head", shown(f"{plan.head_sequence}  {plan.head_hash}")),
         ("verified", shown(verified_sentence(plan.verified, plan.snapshot_sequence))),
         ("lease", shown(lease_sentence(plan.lease))),
-        ("plan", Text.assemble((sentence, style), f" ({plan.heading})")),
+        ("plan", Text.assemble((sentence, style), f" ({plan.heading}{_shares(plan)})")),
     ]
+
+
+def _shares(plan: RecoveryPlan) -> str:
+    """How many items are whose, where there are several."""
+    counts = Counter(item.who for item in plan.items)
+    if len(plan.items) < 2:
+        return ""
+    return ": " + ", ".join(f"{count} {who}" for who, count in counts.items())
 
 
 def verified_sentence(verified: tuple[int, int], snapshot_sequence: int) -> str:
@@ -93,6 +102,8 @@ def _print_items(plan: RecoveryPlan, to: Console) -> None:
             shown(item.risk),
         )
     to.print(made)
+    if plan.kind is Kind.BLOCKED:
+        line(to, "  From 2 on: the plan as of event ", shown(plan.head_sequence), ", the last whole command.")
 
 
 def events(evidence: tuple[int, ...]) -> str:
@@ -102,14 +113,14 @@ def events(evidence: tuple[int, ...]) -> str:
 
 def _print_how(plan: RecoveryPlan, to: Console) -> None:
     """The commands on lines of their own, so that they can be copied whole."""
-    ways = [(str(number), item) for number, item in enumerate(plan.items, 1) if item.python or item.shell]
+    items = plan.items[:1] if plan.kind is Kind.BLOCKED else plan.items
+    ways = [(str(number), item) for number, item in enumerate(items, 1) if item.python or item.shell]
     ways += [("or", item) for item in plan.alternatives]
     if not ways:
         return
     line(to, Text("how", "bold"))
     for mark, item in _without_repeats(ways):
         _print_way(mark, item, to)
-    to.print()
 
 
 def _without_repeats(ways: list[tuple[str, PlanItem]]) -> list[tuple[str, PlanItem]]:
@@ -138,6 +149,7 @@ def _print_way(mark: str, item: PlanItem, to: Console) -> None:
 def _print_pending(plan: RecoveryPlan, to: Console) -> None:
     if not plan.pending_inputs:
         return
+    to.print()
     made = table(
         "pending inputs", "#", "input", "priority", "event", "bytes", "content", ratios=(0, 5, 0, 0, 0, 12)
     )
@@ -156,6 +168,7 @@ def _print_pending(plan: RecoveryPlan, to: Console) -> None:
 
 def _print_interactions(plan: RecoveryPlan, to: Console) -> None:
     if plan.permissions or plan.suspensions:
+        to.print()
         line(to, Text("open interactions", "bold"))
     for question in plan.permissions:
         rows = [
@@ -174,7 +187,6 @@ def _print_interactions(plan: RecoveryPlan, to: Console) -> None:
         if question.expires_at:
             rows.append(("expires", shown(question.expires_at)))
         to.print(pairs(rows))
-        to.print()
     for waiting in plan.suspensions:
         rows = [
             ("suspended", shown(waiting.tool_id, "bold")),
@@ -184,12 +196,12 @@ def _print_interactions(plan: RecoveryPlan, to: Console) -> None:
         if waiting.resume_schema:
             rows.append(("answer", short(waiting.resume_schema, 400)))
         to.print(pairs(rows))
-        to.print()
 
 
 def _print_effects(plan: RecoveryPlan, to: Console) -> None:
     if not plan.unsettled_effects:
         return
+    to.print()
     made = table(
         "unsettled effects (they block nothing)",
         "call",
@@ -211,4 +223,10 @@ def _print_effects(plan: RecoveryPlan, to: Console) -> None:
         )
     to.print(made)
     line(to, " settle  ", shown(plan.unsettled_effects[0].shell))
-    to.print()
+
+
+def print_summary(kinds: dict[Kind, int], journal: str, to: Console) -> None:
+    """How many sessions of a journal stand where."""
+    count = sum(kinds.values())
+    told = ", ".join(f"{number} {_SENTENCES[kind][0]}" for kind, number in kinds.items() if number)
+    line(to, shown(journal), f": {count} session{'' if count == 1 else 's'}{': ' if told else ''}", told)

@@ -8,11 +8,16 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
+
+import anyio
+import anyio.to_thread
 
 from domain.errors import InvalidOptions
 from domain.ports import Clock, Holder, IdSource, Journal, JournalReader, LeaseRow
+
+if TYPE_CHECKING:
+    from adapters.sqlite_survey import Survey
 
 #: How stores call themselves in messages and plans; accepted wherever a path is.
 SQLITE_PREFIX: Final = "sqlite:"
@@ -69,10 +74,25 @@ async def open_journal(journal: str, *, owner_id: str, create: bool = False) -> 
     path = path_of(journal)
     if path.endswith(EXPORT_SUFFIX):
         raise InvalidOptions("JOURNAL", "a journal that takes events; an export does not", journal)
-    if not create and not Path(path).exists():
+    if not create and not await anyio.Path(path).exists():
         raise InvalidOptions("JOURNAL", "a file that exists", journal)
     async with SqliteStore(path).open(owner_id=owner_id) as opened:
         yield opened
+
+
+async def back_up(journal: str, target: str) -> None:
+    """Copy a journal to a new file, as it is committed at one moment.
+
+    Raises:
+        InvalidOptions: an export, or the target exists.
+        NotAJournal, NewerFormat, Corrupt, StoreFailure.
+    """
+    from adapters.sqlite_backup import back_up as copy
+
+    path = path_of(journal)
+    if path.endswith(EXPORT_SUFFIX):
+        raise InvalidOptions("JOURNAL", "a SQLite journal; an export is copied like any file", journal)
+    await anyio.to_thread.run_sync(copy, path, target)
 
 
 def clock() -> Clock:
@@ -106,3 +126,21 @@ def lease_lives(lease: LeaseRow | None) -> bool | None:
     if lease.lease_id is None or lease.expires_at <= clock().now():
         return False
     return not provably_dead(lease.boot_id, lease.process_id, lease.process_started)
+
+
+def sqlite_facts() -> Any:
+    """Which SQLite is used here; satisfies `minutebook.doctor.SqliteFacts`."""
+    from adapters import sqlite_driver
+
+    return sqlite_driver
+
+
+def survey(journal: str) -> Survey:
+    """What the engine says about a journal file, for `minutebook doctor`.
+
+    Raises:
+        InvalidOptions, NotAJournal, NewerFormat, Corrupt, StoreFailure.
+    """
+    from adapters.sqlite_survey import survey as look
+
+    return look(path_of(journal))

@@ -21,10 +21,16 @@ from recovery.escape import brief, visible
 PLAIN_WIDTH: Final = 100
 
 
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """Raise what happened; rich would exit with a code that means something else here."""
+        raise BrokenPipeError
+
+
 def console(width: int | None = None) -> Console:
     """A console on standard output, as wide as the terminal; 100 columns where there is none."""
     plain = PLAIN_WIDTH if not sys.stdout.isatty() else None
-    return Console(width=width or plain, highlight=False, markup=False, emoji=False)
+    return _Console(width=width or plain, highlight=False, markup=False, emoji=False)
 
 
 def shown(value: object, style: str = "") -> Text:

@@ -17,15 +17,11 @@ from domain.errors import Corrupt
 from domain.ports import JournalReader, SessionRow, Snapshot
 from domain.state import State
 from recovery.chain import ChainCheck
+from recovery.pages import KNOWN_TOPICS, PAGE, unknown_type
 from recovery.problem import BAD_ROW, Blocked, fold_row, problem_of
 from recovery.reading import find_row
 
 FORMAT: Final = "minutebook.verification/1"
-PAGE: Final = 512
-
-_KNOWN_TOPICS: Final = frozenset(
-    f"{cls.type}@{version}" for cls in catalogue.CATALOGUE.values() for version in range(1, cls.version + 1)
-)
 
 
 class Result(StrEnum):
@@ -48,6 +44,7 @@ class Verification:
         rules_to: the last sequence whose event was folded by the rules; 0 if they were not asked for.
         snapshots: how many were folded again and found equal.
         redacted: events whose content was removed.
+        token: the last fencing token in the events; 0 if none was ever needed.
         problems: what is wrong, by sequence; the first is the first bad one.
         notes: what is worth knowing and breaks nothing.
     """
@@ -60,6 +57,7 @@ class Verification:
     rules_to: int
     snapshots: int
     redacted: int
+    token: int
     problems: tuple[Blocked, ...]
     notes: tuple[str, ...]
 
@@ -75,6 +73,7 @@ class Verification:
             "rules_to": self.rules_to,
             "snapshots": self.snapshots,
             "redacted": self.redacted,
+            "token": self.token,
             "problems": [problem.to_plain() for problem in self.problems],
             "notes": list(self.notes),
         }
@@ -93,7 +92,8 @@ class _Run:
     unknown_topics: bool = False
     problems: list[Blocked] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    broken: bool = False
+    broken: bool = False  # the chain ends before its end
+    unfoldable: Blocked | None = None
 
     def follow(self, row: Stored) -> bool:
         """Check one row. False: the chain ends here."""
@@ -105,7 +105,7 @@ class _Run:
             return False
         if row.head == self.expected_head:
             self.proven_to = row.sequence
-        if row.topic not in _KNOWN_TOPICS:
+        if row.topic not in KNOWN_TOPICS:
             self._unknown(row)
         elif self.state is not None:
             self._fold(row)
@@ -113,8 +113,7 @@ class _Run:
 
     def _unknown(self, row: Stored) -> None:
         if not self.unknown_topics:
-            known = "a type of this version's catalogue"
-            self.problems.append(Blocked("event type", row.sequence, known, row.topic, newer=True))
+            self.problems.append(unknown_type(row))
         self.unknown_topics, self.state = True, None
 
     def _fold(self, row: Stored) -> None:
@@ -122,8 +121,7 @@ class _Run:
         try:
             self.state = fold_row(self.state, catalogue.open_stored(row))
         except BAD_ROW as e:
-            self.problems.append(problem_of(e, row, row.sequence))
-            self.state = None
+            self.unfoldable, self.state = problem_of(e, row, row.sequence), None
 
 
 async def verify(
@@ -260,23 +258,29 @@ def _check_row(row: SessionRow, run: _Run) -> None:
 
 
 def _verification(run: _Run, rules_to: int) -> Verification:
+    result = _result(run)
+    if run.unfoldable is not None:
+        run.problems.append(run.unfoldable)
     return Verification(
         run.chain.session_id,
-        _result(run),
+        result,
         run.chain.sequence,
         run.chain.head,
         run.proven_to,
         rules_to,
         run.compared,
         run.chain.redacted,
+        run.chain.token,
         tuple(sorted(run.problems, key=lambda problem: problem.sequence)),
         tuple(run.notes),
     )
 
 
 def _result(run: _Run) -> Result:
-    if run.unknown_topics and not run.broken:
+    if any(not problem.newer for problem in run.problems):
+        return Result.BROKEN
+    if run.unknown_topics:  # what cannot be folded may be meant by what is not known
         return Result.UNREADABLE
-    if run.problems:
+    if run.unfoldable is not None:
         return Result.BROKEN
     return Result.PROVEN if run.proven_to else Result.CONSISTENT

@@ -55,14 +55,22 @@ async def show(session: mb.Session, events: AsyncIterator[mb.StreamEvent]) -> No
             case mb.ToolUse():
                 print(f"call    {event.name}({event.input})", flush=True)
             case mb.InteractionOpened():
-                print(f"asks    may it run {event.summary}?  -> yes, this once", flush=True)
-                await session.respond(event.interaction_id, mb.Approve(), digest=event.digest)
+                await approve(session, event)
             case mb.ToolResult():
                 print(f"result  {event.outcome}: {event.output}", flush=True)
             case mb.Result():
                 print(f"answer  {event.content}", flush=True)
             case mb.Error():
                 print(f"error   {event.code}: {event.message}", flush=True)
+
+
+async def approve(session: mb.Session, asked: mb.InteractionOpened) -> None:
+    """Answer a question, unless it was answered before the process died."""
+    if any(open_.id == asked.interaction_id for open_ in session.interactions):
+        print(f"asks    may it run {asked.summary}?  -> yes, this once", flush=True)
+        await session.respond(asked.interaction_id, mb.Approve(), digest=asked.digest)
+    else:
+        print(f"asked   may it run {asked.summary}?  (answered before)", flush=True)
 
 
 async def work(options: argparse.Namespace) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import subprocess
 import sys
 import tempfile
@@ -10,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import resources
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from rich.console import Console
 from rich.panel import Panel
@@ -46,7 +47,7 @@ class Tour:
         if self.recovery("inspect", str(self.journal)) != 1:
             return self.failed("inspect should have said that somebody has to decide")
         self.step("somebody looks at the bank and says what happened")
-        call = self.unknown_call()
+        call, head = self.unknown_call()
         settled = self.recovery(
             *("reconcile", str(self.journal), SESSION, "tool", call),
             *("--outcome", "completed", "--output", "refunded 4200 cents for order 17"),
@@ -60,16 +61,16 @@ class Tour:
         self.step("the whole story: conversation and timeline")
         self.recovery("replay", str(self.journal), SESSION)
         self.recovery("timeline", str(self.journal), SESSION)
-        self.step("is the record whole?")
-        proven = self.recovery("verify", str(self.journal), SESSION)
+        self.step("is the record whole? (against the head that step 2 printed)")
+        proven = self.recovery("verify", str(self.journal), SESSION, "--expect-head", head)
         return self.verdict(proven)
 
     def verdict(self, verified: int) -> int:
         """The last panel: one refund, and a chain that holds."""
         transfers = self.bank.read_text(encoding="utf-8").splitlines()
-        good = len(transfers) == 1 and verified in (0, 4)
+        good = len(transfers) == 1 and verified == 0
         text = (
-            f"{len(transfers)} refund was made, {len(transfers)} is on record, and every event is chained."
+            "One refund was made, one is on record, and nothing was changed since."
             if good
             else f"Something is wrong: {len(transfers)} refunds, verify said {verified}."
         )
@@ -102,25 +103,18 @@ class Tour:
         """What the bank knows."""
         return self.bank.read_text(encoding="utf-8").strip()
 
-    def unknown_call(self) -> str:
-        """The call that somebody has to decide about, as `inspect --json` names it."""
-        command = [sys.executable, "-m", "recovery", "inspect", str(self.journal), SESSION, "--json"]
+    def unknown_call(self) -> tuple[str, str]:
+        """The call that somebody has to decide about, and the head, from `inspect --json`."""
+        command = [sys.executable, "-m", "recovery", "inspect", str(self.journal), "--json"]
         told = subprocess.run(command, check=False, capture_output=True)
-        return _first_decision(told.stdout)
+        (plan,) = json.loads(told.stdout)["plans"]
+        decision = next(i for i in plan["items"] if i["action"] == "reconcile_tool_outcomes")
+        return decision["subject"], plan["head"]["hash"]
 
     def failed(self, why: str) -> int:
         """Say what went wrong."""
         self.console.print(Panel(why, border_style="red"))
         return 1
-
-
-def _first_decision(document: bytes) -> str:
-    import json
-
-    found: Any = json.loads(document)
-    plans = found["plans"] if "plans" in found else [found]
-    items = (item for plan in plans for item in plan["items"])
-    return str(next(i["subject"] for i in items if i["action"] == "reconcile_tool_outcomes"))
 
 
 def recorded_reply(request: Received) -> Reply:

@@ -45,6 +45,11 @@ def stream_reply(chunks: Iterable[Any], *, done: bool = True, faults: Faults = N
     return Reply(body + (DONE if done else b""), 200, EVENT_STREAM, faults)
 
 
+def delta_chunk(finish: str | None = None, index: int | None = 0, **delta: Any) -> dict[str, Any]:
+    """A chunk of one choice, with only what a reader looks at."""
+    return {"choices": [{"index": index, "delta": delta, "finish_reason": finish}]}
+
+
 def chat_reply(
     text: str = "",
     calls: Sequence[DeclaredCall] = (),

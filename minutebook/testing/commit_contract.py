@@ -52,7 +52,7 @@ class CommitContract(StoreSuite):
         async with self.opened() as journal:
             await journal.commit(first)
             made = self.clock.now()
-            self.clock.advance(5_000)
+            self.clock.advance(5)
             await journal.commit(second)
             row = await journal.session(SESSION)
         assert row is not None

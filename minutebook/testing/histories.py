@@ -48,6 +48,10 @@ class Walk(Scenario):
         self.moments: list[tuple[State, frozenset[str]]] = []
         self._open: Entry | None = None
 
+    def __repr__(self) -> str:
+        commits = [" ".join(event.type for event in commit) for commit in self.commits]
+        return f"Walk({' | '.join(commits)}; in flight: {sorted(self.in_flight)})"
+
     @property
     def preview(self) -> State:
         """The state with the moves that are not committed yet."""

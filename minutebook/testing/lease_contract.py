@@ -14,7 +14,8 @@ from minutebook.testing.store_suite import SESSION, START, StoreSuite
 
 OURS = Holder("ours", "lease-1")
 THEIRS = Holder("theirs", "lease-2")
-TTL_MS = 30_000
+TTL_S = 30
+TTL_MS = 1000 * TTL_S
 
 
 async def fence_of(journal: Journal, holder: Holder, ttl_ms: int = TTL_MS) -> Fence:
@@ -56,7 +57,7 @@ class LeaseContract(StoreSuite):
     async def test_the_same_holder_gets_the_same_token_and_more_time(self) -> None:
         async with self.opened() as journal:
             first = await journal.leases.acquire(SESSION, OURS, TTL_MS)
-            self.clock.advance(10_000)
+            self.clock.advance(10)
             again = await journal.leases.acquire(SESSION, OURS, TTL_MS)
         assert again.token == first.token
         assert again.acquired_at == first.acquired_at
@@ -72,7 +73,7 @@ class LeaseContract(StoreSuite):
         first = dummy_batch(START, "c1")
         async with self.opened() as journal:
             old = await fence_of(journal, OURS)
-            self.clock.advance(TTL_MS)
+            self.clock.advance(TTL_S)
             new = await fence_of(journal, THEIRS)
             assert (old.token, new.token) == (1, 2)
             with pytest.raises(LeaseLost):
@@ -83,7 +84,7 @@ class LeaseContract(StoreSuite):
     async def test_a_lease_is_live_until_its_last_moment(self) -> None:
         async with self.opened() as journal:
             fence = await fence_of(journal, OURS)
-            self.clock.advance(TTL_MS - 1)
+            self.clock.advance(TTL_S - 0.001)
             with pytest.raises(LeaseConflict):
                 await journal.leases.acquire(SESSION, THEIRS, TTL_MS)
             await journal.commit(dummy_batch(START, "c1", fence=fence))
@@ -92,7 +93,7 @@ class LeaseContract(StoreSuite):
         batch = dummy_batch(START, "c1")
         async with self.opened() as journal:
             fence = await fence_of(journal, OURS)
-            self.clock.advance(TTL_MS)
+            self.clock.advance(TTL_S)
             with pytest.raises(LeaseLost):
                 await journal.commit(dummy_batch(START, "c1", fence=fence))
             assert list(await journal.read(SESSION)) == []
@@ -117,7 +118,7 @@ class LeaseContract(StoreSuite):
     async def test_once_leased_a_session_needs_a_lease_for_ever(self) -> None:
         async with self.opened() as journal:
             fence = await fence_of(journal, OURS)
-            self.clock.advance(TTL_MS)
+            self.clock.advance(TTL_S)
             with pytest.raises(LeaseRequired):  # run out
                 await journal.commit(dummy_batch(START, "c1"))
             await journal.leases.release(SESSION, fence)
@@ -148,12 +149,12 @@ class LeaseContract(StoreSuite):
     async def test_renewing(self) -> None:
         async with self.opened() as journal:
             fence = await fence_of(journal, OURS)
-            self.clock.advance(TTL_MS - 1)
+            self.clock.advance(TTL_S - 0.001)
             renewed = await journal.leases.renew(SESSION, fence, TTL_MS)
             assert renewed.token == fence.token
-            self.clock.advance(TTL_MS - 1)
+            self.clock.advance(TTL_S - 0.001)
             assert await journal.leases.validate(SESSION, fence) == renewed
-            self.clock.advance(1)
+            self.clock.advance(0.001)
             with pytest.raises(LeaseLost):
                 await journal.leases.renew(SESSION, fence, TTL_MS)
             with pytest.raises(LeaseLost):
@@ -162,7 +163,7 @@ class LeaseContract(StoreSuite):
     async def test_a_lost_lease_can_not_be_renewed(self) -> None:
         async with self.opened() as journal:
             fence = await fence_of(journal, OURS)
-            self.clock.advance(TTL_MS)
+            self.clock.advance(TTL_S)
             await fence_of(journal, THEIRS)
             with pytest.raises(LeaseLost):
                 await journal.leases.renew(SESSION, fence, TTL_MS)
@@ -182,7 +183,7 @@ class LeaseContract(StoreSuite):
     async def test_releasing_what_is_not_ours_does_nothing(self) -> None:
         async with self.opened() as journal:
             old = await fence_of(journal, OURS)
-            self.clock.advance(TTL_MS)
+            self.clock.advance(TTL_S)
             new = await fence_of(journal, THEIRS)
             await journal.leases.release(SESSION, old)
             await journal.leases.release("session-2", old)

@@ -172,10 +172,10 @@ def _cancel(call: CallState, reason: str) -> Iterator[Writing]:
 def _evaluate(state: State, call: CallState, in_flight: frozenset[str], world: World) -> Outcomes:
     assert state.session is not None and call.permission is not None
     after = in_flight - {evaluating(call.call_id)}
+    confirms = call.permission.by_person  # what a person allowed is never asked about again
     for verdict in world.verdicts:
-        if verdict is Verdict.ASK and call.permission.by_person:
-            continue
-        evaluate = permission.Evaluate(verdict, "rule", state.session.policy_digest)
+        allowed = Verdict.ALLOW if confirms and verdict is Verdict.ASK else verdict
+        evaluate = permission.Evaluate(allowed, "rule", state.session.policy_digest)
         yield (OnCall(call.index, evaluate),), after
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from domain.ports import Clock, Journal, StoreDescription
 from minutebook.testing.batches import OWNER, Place
-from minutebook.testing.manual_clock import ManualClock
+from minutebook.testing.clock import ManualClock
 
 SESSION: Final = "session-1"
 START: Final = Place.start(SESSION)

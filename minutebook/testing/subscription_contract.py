@@ -9,6 +9,7 @@ import pytest
 
 from domain.envelope import Stored
 from domain.errors import InvalidOptions
+from domain.limits import MAX_EVENTS_PER_COMMIT
 from domain.ports import Batch, Journal
 from minutebook.testing.batches import Place, dummy_batch, end_of
 from minutebook.testing.store_suite import SESSION, START, StoreSuite
@@ -84,11 +85,14 @@ class SubscriptionContract(StoreSuite):
         assert got == [expected] * 5
 
     async def test_a_slow_subscriber_loses_nothing(self) -> None:
-        made = batches(400)
+        made = [dummy_batch(START, "c0", [b"{}"] * MAX_EVENTS_PER_COMMIT)]
+        while len(made) < 8:
+            made.append(dummy_batch(end_of(made[-1]), f"c{len(made)}", [b"{}"] * MAX_EVENTS_PER_COMMIT))
         async with self.opened() as journal:
             rows = journal.subscribe(SESSION)
             await commit_all(journal, made)
-            assert [row.sequence for row in await take(rows, 800)] == list(range(1, 801))
+            expected = list(range(1, 8 * MAX_EVENTS_PER_COMMIT + 1))
+            assert [row.sequence for row in await take(rows, len(expected))] == expected
 
     async def test_other_sessions_and_owners_are_not_heard(self) -> None:
         made = batches(1)

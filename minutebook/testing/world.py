@@ -123,7 +123,8 @@ def _changes() -> Wishes:
 def _may_compact(state: State) -> bool:
     assert state.session is not None
     closed = state.session.status is session.Status.CLOSED
-    return not closed and state.active_turn is None
+    aborting = state.request is not None and state.request.aborting
+    return not closed and not aborting and state.active_turn is None
 
 
 def _compact(state: State, in_flight: frozenset[str]) -> Move:

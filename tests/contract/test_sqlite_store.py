@@ -1,4 +1,4 @@
-"""The SQLite store keeps the store contract, on both event loops and in both journal modes."""
+"""The SQLite store keeps the store contract: on both event loops, and without a WAL."""
 
 from __future__ import annotations
 
@@ -11,9 +11,7 @@ from domain.ports import Clock, StoreDescription
 from minutebook.testing.store_contract import StoreContract
 
 
-@pytest.mark.anyio
-@pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])
-class TestSqliteStore(StoreContract):
+class SqliteContract(StoreContract):
     journal_mode = "auto"
     path: Path
 
@@ -26,5 +24,11 @@ class TestSqliteStore(StoreContract):
 
 
 @pytest.mark.anyio
-class TestSqliteStoreWithoutWal(TestSqliteStore):
+@pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])
+class TestSqliteStore(SqliteContract):
+    pass
+
+
+@pytest.mark.anyio
+class TestSqliteStoreWithoutWal(SqliteContract):
     journal_mode = "truncate"

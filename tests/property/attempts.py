@@ -31,8 +31,7 @@ def attempts(state: State, world: World) -> Attempts:
     yield from _request()
     yield from _turn(state, world)
     for call in state.calls:
-        for commands in _call(state, call, world):
-            yield commands
+        yield from _call(state, call, world)
 
 
 def _inputs(state: State, world: World) -> Attempts:

@@ -16,22 +16,32 @@ from domain.errors import ArgumentsRefused
 from domain.events import ResponseKept
 from domain.lifecycle import advance
 from domain.next_steps import Action, Step, Who, evaluating, preparing, stop
+from domain.request import Preparation
 from domain.state import State
 from domain.values import CUT_STOPS, Interrupt, SideEffect, Stop
 from minutebook.testing.world import World
 
 CLASSES = {SideEffect.PURE: "P", SideEffect.IDEMPOTENT: "I", SideEffect.NON_IDEMPOTENT: "N"}
 SAME_NAME = {
-    "session_created", "session_closed", "request_started", "abort_requested", "input_preparation_started",
-    "model_request_started", "compaction_started", "compaction_completed", "compaction_failed",
-}  # fmt: skip
-WITHOUT_MEANING = {"notice_recorded", "settings_changed", "model_changed", "max_turns_changed",
-                   "default_context_changed", "permission_mode_changed", "permission_rule_set",
-                   "permission_granted", "permission_grant_revoked", "session_resumed"}  # fmt: skip
+    *("session_created", "session_closed", "request_started", "abort_requested", "model_request_started"),
+    *("input_preparation_started", "compaction_started", "compaction_completed", "compaction_failed"),
+}
+#: What they do to the policy is carried over by `_patch`.
+WITHOUT_MEANING = {
+    *("notice_recorded", "settings_changed", "model_changed", "max_turns_changed", "session_resumed"),
+    *("default_context_changed", "permission_mode_changed", "permission_rule_set"),
+    *("permission_granted", "permission_grant_revoked"),
+}
 OF_A_CALL = {
-    "tool_scheduled", "tool_started", "tool_completed", "tool_failed", "tool_cancelled", "tool_outcome_unknown",
-    "tool_suspended", "tool_resumed", "permission_requested", "permission_cancelled",
-}  # fmt: skip
+    *("tool_scheduled", "tool_started", "tool_completed", "tool_failed", "tool_cancelled"),
+    *("tool_outcome_unknown", "tool_suspended", "tool_resumed"),
+    *("permission_requested", "permission_cancelled"),
+}
+OTHER_NAME = {
+    Action.NEXT_ATTEMPT: "start_attempt",
+    Action.PREPARE_INPUT: "prepare_inputs",
+    Action.CONTINUE_REQUEST: "start_turn",
+}
 
 Event = tuple[Any, ...]
 Item = tuple[Any, ...]
@@ -70,8 +80,9 @@ class Twin:
         """Live through one of our commits, by the model's rules; raises its `Illegal`."""
         translated = []
         for event in commit:
+            events = self.translate(event)
             self.ours = advance(self.ours, event)
-            translated.append((self.translate(event), event, self.ours))
+            translated.append((events, event, self.ours))
         flat = [t for events, _, _ in translated for t in events]
         done = 0
         for events, event, ours in translated:
@@ -102,14 +113,14 @@ class Twin:
     # --- events -----------------------------------------------------------------------
 
     def translate(self, event: Recorded | Draft) -> list[Event]:
-        """The model's events for one of ours."""
+        """The model's events for one of ours, which comes next."""
         name, data = event.data.type, event.data
         if event.data.aggregate == "model_attempt" and event.turn_id is None:
             return []  # the model's compaction has no attempt
         if name in SAME_NAME:
             return [(name,)]
         if name in WITHOUT_MEANING:
-            return []  # what they do to the policy is carried over by `_patch`
+            return []
         if name in OF_A_CALL:
             return [(name, _index(event))]
         return list(self._with_arguments(name, data, event))
@@ -125,7 +136,7 @@ class Twin:
             case "input_cancelled":
                 yield name, self._number(data.input_id), data.reason
             case "input_prepared":  # the model always writes that it began
-                if self.state.req is not None and self.state.req.prep == "due":
+                if self.ours.request is not None and self.ours.request.preparation is Preparation.DUE:
                     yield ("input_preparation_started",)
                 yield (name,)
             case "request_accepted":
@@ -247,12 +258,7 @@ class Twin:
                 return "cancel_tool", (step.index, step.reason)
             case Action.INTERRUPT | Action.AWAIT:
                 return self._in_flight(step, in_flight)
-        other = {
-            "next_attempt": "start_attempt",
-            "prepare_input": "prepare_inputs",
-            "continue_request": "start_turn",
-        }
-        return other.get(step.action.value, step.action.value), step.index
+        return OTHER_NAME.get(step.action, step.action.value), step.index
 
     def _in_flight(self, step: Step, in_flight: frozenset[str]) -> Item:
         verb = step.action.value

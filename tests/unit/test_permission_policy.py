@@ -227,8 +227,6 @@ def test_the_reason_of_a_tools_own_check_is_told(verdict: Verdict) -> None:
     assert decision.explanation[-1].endswith(" this input: it leaves the house")
 
 
-
-
 # --- properties ---------------------------------------------------------------------------------
 
 names = st.sampled_from(["rm", "files", "other"])

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import copy
 import pickle
+import subprocess
+import sys
 from dataclasses import asdict, astuple, replace
+from pathlib import Path
 from typing import Any
 
 import orjson
@@ -13,6 +16,7 @@ import pytest
 from domain.errors import InvalidOptions
 from minutebook.provider_config import ProviderConfig, Secret
 
+ROOT = Path(__file__).parents[2]
 KEY = "sk-canary-4f1d9c"
 HEADER_VALUE = "hv-canary-77aa"
 URL = "https://user:pw-canary-1@models.example/v1?token=q-canary-2#f"
@@ -134,3 +138,13 @@ def test_what_cannot_work_is_refused_by_name_and_shows_no_secret(
 def test_organization_and_project_belong_to_type_openai() -> None:
     config = ProviderConfig("openai", organization="org-1", project_id="proj_1")
     assert (config.organization, config.project_id) == ("org-1", "proj_1")
+
+
+def test_configurations_and_doubles_need_no_sdk() -> None:
+    modules = "provider_config testing.scripted testing.replay testing.fake_server testing.chat_replies"
+    imports = ", ".join(["adapters.providers", *(f"minutebook.{name}" for name in modules.split())])
+    probe = f"import {imports}, sys; print(*{{name.partition('.')[0] for name in sys.modules}})"
+    loaded = subprocess.run(
+        [sys.executable, "-c", probe], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True
+    )
+    assert not {"openai", "httpx2", "eventsourcing", "sqlite3"} & set(loaded.stdout.split())

@@ -96,7 +96,7 @@ def test_a_redirect_is_not_followed_and_said_so() -> None:
 
 def test_a_message_is_printable_bounded_and_says_what_next() -> None:
     failure = from_error({"message": "\x1b]52;c;x\x07 é \ud800" + "x" * 10_000}, 400)
-    message = str(told(failure, [], False, None))
+    message = str(told(failure, []))
     assert message.isascii()
     assert message.isprintable()
     assert len(message) < 600
@@ -107,12 +107,12 @@ def test_a_message_is_printable_bounded_and_says_what_next() -> None:
 def test_a_secret_is_masked_before_the_message_is_shortened(filler: int) -> None:
     secret = "sk-canary-9d2e"
     failure = from_error({"message": "x" * filler + secret + "y" * 900}, 401)
-    message = str(told(failure, [secret], False, None))
+    message = str(told(failure, [secret]))
     assert "sk-" not in message
 
 
 def test_what_was_shown_is_not_tried_again() -> None:
     failure = failed("stream_cut", "expected more")
-    assert told(failure, [], False, "d").retryable
-    shown = told(failure, [], True, "d")
+    assert told(failure, [], digest="d").retryable
+    shown = told(failure, [], visible=True, digest="d")
     assert (shown.retryable, shown.received_digest, shown.bytes_sent) == (False, "d", True)

@@ -25,6 +25,7 @@ def events(*pieces: bytes) -> list[tuple[str, bytes]]:
         (b"event: error\ndata: x\n\ndata: y\n\n", [("error", b"x"), ("message", b"y")]),
         (b": comment\n\n: more\n\ndata: a\n\n", [("message", b"a")]),
         (b"data: a\ndata: b\n\n", [("message", b"a\nb")]),
+        (b"data: a\r\ndata: b\r\n\r\n", [("message", b"a\nb")]),
         (b"id: 7\nretry: 9\nother: z\ndata\n\n", [("message", b"")]),
         (b"event: lonely\n\ndata: a\n\n", [("message", b"a")]),
         (b"data: never ended\n", []),

@@ -76,6 +76,15 @@ async def test_an_answer_that_is_an_error(
         assert len(server.requests) == 1, "an attempt is one send, whatever comes back"
 
 
+async def test_a_failure_names_the_request_for_the_servers_support(connected: Any) -> None:
+    named = [("x-request-id", "req-77")]
+    within = stream_reply([{"error": {"message": "boom"}}])
+    replies = [error_reply(500, {}, named), Reply(within.body, 200, (*within.headers, *named))]
+    async with connected(replies) as (provider, _):
+        for _reply in replies:
+            assert "(request id req-77)" in str((await attempt(provider)).failure)
+
+
 async def test_a_date_to_wait_for_is_a_number_of_seconds(connected: Any) -> None:
     reply = error_reply(503, {}, [("retry-after", "Mon, 01 Jan 2001 00:00:00 GMT")])
     async with connected([reply]) as (provider, _):
@@ -139,8 +148,8 @@ async def test_p25_a_cut_after_visible_text_is_not_to_be_repeated(connected: Any
 async def test_a_stall_in_the_middle(connected: Any) -> None:
     reply = Reply(chat_reply("slow").body, faults=Faults(stall_after=10))
     async with connected([reply], stream_idle_timeout_ms=60) as (provider, server):
-        assert facts(await attempt(provider)) == ("stream_idle_timeout", True, True, None)
         with anyio.fail_after(5):
+            assert facts(await attempt(provider)) == ("stream_idle_timeout", True, True, None)
             await server.reader_gone()
 
 
@@ -148,13 +157,15 @@ async def test_a_stall_in_the_middle(connected: Any) -> None:
 async def test_an_answer_that_does_not_begin(connected: Any) -> None:
     reply = Reply(faults=Faults(delay_s=A_WHOLE_DAY_S))
     async with connected([reply], request_timeout_ms=60) as (provider, _):
-        assert facts(await attempt(provider)) == ("request_timeout", True, True, None)
+        with anyio.fail_after(5):
+            assert facts(await attempt(provider)) == ("request_timeout", True, True, None)
 
 
 async def test_a_document_has_to_be_whole_in_time(connected: Any) -> None:
     reply = Reply(b'{"choices":[]}', faults=Faults(stall_after=5))
     async with connected([reply], request_timeout_ms=120) as (provider, _):
-        assert facts(await attempt(provider)) == ("request_timeout", True, True, None)
+        with anyio.fail_after(5):
+            assert facts(await attempt(provider)) == ("request_timeout", True, True, None)
 
 
 @BOTH
@@ -282,11 +293,14 @@ async def test_a_cancelled_attempt_closes_its_connection_at_once(connected: Any)
 
 
 @BOTH
-async def test_a_reader_that_leaves_closes_its_connection(connected: Any) -> None:
+async def test_a_reader_that_leaves_closes_its_connection(
+    connected: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("adapters.openai_chat._CLOSE_S", 5.0)  # longer than we wait: closed, not given up
     body = chat_reply("first second").body
     reply = Reply(body, faults=Faults(stall_after=body.index(b"usage")))
     async with connected([reply]) as (provider, server):
-        with anyio.fail_after(5):
+        with anyio.fail_after(3):
             async with aclosing(provider.send(b"{}", attempt_id="a")) as signals:
                 assert await anext(signals) == Text("fir")
             await server.reader_gone()

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from adapters import openai_chat_client
 from adapters.openai_chat import OpenAIChatProvider
 from adapters.providers import make_provider
 from domain.errors import InvalidOptions
@@ -98,14 +99,16 @@ AMBIENT = {
     "ALL_PROXY": "http://127.0.0.1:9",
     "SSL_CERT_FILE": "/nonexistent/ambient.pem",
     "SSL_CERT_DIR": "/nonexistent",
-    "NETRC": "/nonexistent/netrc",
 }
 
 
 @pytest.mark.parametrize("api_key", [KEY, ""])
 async def test_the_environment_changes_nothing(
-    api_key: str, connected: Any, monkeypatch: pytest.MonkeyPatch
+    api_key: str, connected: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    netrc = tmp_path / "netrc"
+    netrc.write_text("machine 127.0.0.1 login ambient password ambient\n")
+
     async def sent() -> dict[str, str]:
         async with connected([chat_reply("x")], api_key=api_key) as (provider, server):
             assert (await attempt(provider)).text == "x"
@@ -113,11 +116,17 @@ async def test_the_environment_changes_nothing(
             return request.headers | {"host": "", "path": request.path}
 
     before = await sent()
-    for name, value in AMBIENT.items():
+    for name, value in (AMBIENT | {"NETRC": str(netrc)}).items():
         monkeypatch.setenv(name, value)
     assert await sent() == before
     assert "ambient" not in repr(before)
     assert before.get("authorization") == (f"Bearer {KEY}" if api_key else None)
+
+
+def test_certificates_named_by_the_environment_are_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", "/nonexistent/ambient.pem")
+    openai_chat_client.trust.cache_clear()
+    assert openai_chat_client.trust() is openai_chat_client.trust()
 
 
 async def test_what_is_given_is_sent(connected: Any) -> None:

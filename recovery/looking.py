@@ -1,0 +1,229 @@
+"""The commands that look: inspect, verify, replay, timeline. None of them writes to a journal.
+
+Loaded by `recovery.cli`. Each takes the parsed arguments and returns an exit code.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import AsyncIterator
+from datetime import datetime
+from typing import Any, Final
+
+from domain.errors import InvalidOptions
+from domain.next_steps import Who
+from domain.ports import JournalReader
+from recovery import stores
+from recovery.cli import BROKEN, OK, UNPROVEN, UNREADABLE, WAITS
+from recovery.details import read_details
+from recovery.escape import json_text
+from recovery.pages import Pages
+from recovery.plan import Kind, RecoveryPlan, plan_of
+from recovery.reading import load
+from recovery.replaying import replay as rebuild
+from recovery.timeline import Moment, Timeline
+from recovery.verify import Result, Verification
+from recovery.verify import verify as verify_session
+
+PLANS_FORMAT: Final = "minutebook.recovery-plans/1"
+VERIFICATIONS_FORMAT: Final = "minutebook.verifications/1"
+_VERIFY_CODES: Final = {
+    Result.PROVEN: OK,
+    Result.CONSISTENT: UNPROVEN,
+    Result.BROKEN: BROKEN,
+    Result.UNREADABLE: UNREADABLE,
+}
+#: Exit codes of `verify` from best to worst.
+_VERIFY_ORDER: Final = (OK, UNPROVEN, UNREADABLE, BROKEN)
+
+
+async def session_ids(reader: JournalReader, session: str | None) -> AsyncIterator[str]:
+    """The one session that was named, or all of them by id."""
+    if session is not None:
+        yield session
+        return
+    after = ""
+    while rows := await reader.sessions(after=after):
+        for row in rows:
+            yield row.session_id
+        after = rows[-1].session_id
+
+
+# --- inspect ----------------------------------------------------------------------------
+
+
+async def inspect(options: argparse.Namespace) -> int:
+    """Print the plan of one session or of all; the worst decides the exit code."""
+    if options.at is not None and options.session is None:
+        raise InvalidOptions("--at", "a SESSION with it", options.at)
+    async with stores.open_reader(options.journal, owner_id=options.owner) as reader:
+        if options.json:
+            return await _inspect_json(reader, options)
+        return await _inspect(reader, options)
+
+
+async def _inspect(reader: JournalReader, options: argparse.Namespace) -> int:
+    from recovery.report import print_plan, print_summary
+    from recovery.report_history import print_verification
+    from recovery.terminal import console
+
+    to, worst, kinds = console(), OK, dict.fromkeys(Kind, 0)
+    async for session_id in session_ids(reader, options.session):
+        plan, checked = await _looked_at(reader, session_id, options)
+        print_plan(plan, to)
+        if checked is not None:
+            print_verification(checked, to)
+        kinds[plan.kind] += 1
+        worst = max(worst, _inspect_code(plan, checked))
+    if options.session is None:
+        print_summary(kinds, reader.name, to)
+    return worst
+
+
+async def _inspect_json(reader: JournalReader, options: argparse.Namespace) -> int:
+    worst, documents = OK, _Documents(PLANS_FORMAT, "plans", reader.name, options.session is None)
+    async for session_id in session_ids(reader, options.session):
+        plan, checked = await _looked_at(reader, session_id, options)
+        document = plan.to_json()
+        if checked is not None:
+            document["verification"] = checked.to_json()
+        documents.add(document)
+        worst = max(worst, _inspect_code(plan, checked))
+    documents.end()
+    return worst
+
+
+async def _looked_at(
+    reader: JournalReader, session_id: str, options: argparse.Namespace
+) -> tuple[RecoveryPlan, Verification | None]:
+    loaded = await load(reader, session_id, upto=options.at)
+    details = await read_details(reader, loaded)
+    lives = stores.lease_lives(loaded.row.lease)
+    plan = plan_of(loaded, journal=options.journal, lease_lives=lives, details=details)
+    return plan, await verify_session(reader, session_id) if options.verify else None
+
+
+def _inspect_code(plan: RecoveryPlan, checked: Verification | None) -> int:
+    broken = checked is not None and checked.result in (Result.BROKEN, Result.UNREADABLE)
+    if plan.kind is Kind.BLOCKED or broken:
+        return UNREADABLE
+    by_itself = all(item.who in (Who.NOBODY, Who.AUTOMATIC) for item in plan.items)
+    return OK if by_itself else WAITS
+
+
+class _Documents:
+    """One document, or a list of them written as they come."""
+
+    def __init__(self, format_: str, name: str, journal: str, many: bool) -> None:
+        self._many, self._written = many, 0
+        if many:
+            head = json_text({"format": format_, "journal": journal}, indent=False)
+            print(f'{head[:-1]},"{name}":[')
+
+    def add(self, document: dict[str, Any]) -> None:
+        if self._many and self._written:
+            print(",")
+        self._written += 1
+        print(json_text(document), end="" if self._many else "\n")
+
+    def end(self) -> None:
+        if self._many:
+            print("\n]}" if self._written else "]}")
+
+
+# --- verify -----------------------------------------------------------------------------
+
+
+async def verify(options: argparse.Namespace) -> int:
+    """Check everything; broken is worse than unreadable, unreadable than unproven."""
+    async with stores.open_reader(options.journal, owner_id=options.owner) as reader:
+        if options.expect_head is not None and options.session is None:
+            await _check_alone(reader)
+        show = _JsonVerify(reader.name, options) if options.json else _TextVerify()
+        worst = OK
+        async for session_id in session_ids(reader, options.session):
+            found = await verify_session(
+                reader, session_id, expected_head=options.expect_head, rules=not options.chain_only
+            )
+            show.add(found)
+            worst = max(worst, _VERIFY_CODES[found.result], key=_VERIFY_ORDER.index)
+        show.end()
+        return worst
+
+
+async def _check_alone(reader: JournalReader) -> None:
+    if len(await reader.sessions(limit=2)) > 1:
+        raise InvalidOptions("--expect-head", "a SESSION with it: the journal holds several", "no SESSION")
+
+
+class _TextVerify:
+    def __init__(self) -> None:
+        from recovery.terminal import console
+
+        self._to = console()
+
+    def add(self, found: Verification) -> None:
+        from recovery.report_history import print_verification
+
+        print_verification(found, self._to)
+
+    def end(self) -> None:
+        from recovery.report_history import LIMITS
+
+        self._to.print(LIMITS, style="dim")
+
+
+class _JsonVerify:
+    def __init__(self, journal: str, options: argparse.Namespace) -> None:
+        many = options.session is None
+        self._documents = _Documents(VERIFICATIONS_FORMAT, "verifications", journal, many)
+
+    def add(self, found: Verification) -> None:
+        self._documents.add(found.to_json())
+
+    def end(self) -> None:
+        self._documents.end()
+
+
+# --- replay and timeline ----------------------------------------------------------------
+
+
+async def replay(options: argparse.Namespace) -> int:
+    """Rebuild one session offline. What could be followed is shown, also before a problem."""
+    async with stores.open_reader(options.journal, owner_id=options.owner) as reader:
+        found = await rebuild(reader, options.session, upto=options.at)
+    if options.json:
+        print(json_text(found.to_json()))
+    else:
+        from recovery.report_history import print_replay
+        from recovery.terminal import console
+
+        print_replay(found, console())
+    return OK if found.problem is None else UNREADABLE
+
+
+async def timeline(options: argparse.Namespace) -> int:
+    """Print the minutes page by page, also events of unknown types."""
+    from recovery.report_history import print_problem, print_timeline
+    from recovery.terminal import console
+
+    to, minutes, date = console(), Timeline(), None
+    left: int = options.limit or sys.maxsize
+    header = True
+    async with stores.open_reader(options.journal, owner_id=options.owner) as reader:
+        pages = Pages(reader, options.session, known_types=False)
+        async for rows in pages:
+            moments = [m for m in map(minutes.moment, rows) if m.sequence > options.after][:left]
+            if moments:
+                print_timeline(moments, to, header=header, date=date)
+                header, date, left = False, _last(moments), left - len(moments)
+            if not left:
+                return OK
+        if pages.problem is not None:
+            print_problem(pages.problem, to)
+    return OK if pages.problem is None else UNREADABLE
+
+
+def _last(moments: list[Moment]) -> datetime:
+    return moments[-1].at

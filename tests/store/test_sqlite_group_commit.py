@@ -1,0 +1,193 @@
+"""The writing thread: what waits shares one transaction, in the order in which it came."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import anyio
+import pytest
+
+from adapters.sqlite_journal import SqliteJournal
+from adapters.sqlite_store import SqliteStore
+from domain.errors import HeadConflict, MinutebookError, OutcomeUnknown, StoreWriteFailed
+from domain.ports import Batch, CommitStatus, Journal, Receipt
+from minutebook.testing.batches import Place, dummy_batch, end_of
+
+pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])]
+
+
+class Gate:
+    """A probe that counts commits and holds the first one until it is opened."""
+
+    def __init__(self) -> None:
+        self.points: list[str] = []
+        self.reached = threading.Event()
+        self.opened = threading.Event()
+        self.fail_at: str = ""
+
+    def __call__(self, point: str) -> None:
+        self.points.append(point)
+        if point == self.fail_at:
+            raise RuntimeError("the probe was told to fail")
+        if point == "before_commit" and not self.reached.is_set():
+            self.reached.set()
+            assert self.opened.wait(timeout=20)
+
+    def commits(self) -> int:
+        """How many transactions appended events."""
+        return self.points.count("after_commit")
+
+
+async def answer(journal: Journal, batch: Batch, answers: dict[str, Receipt | MinutebookError]) -> None:
+    try:
+        answers[batch.command_id] = await journal.commit(batch)
+    except MinutebookError as e:
+        answers[batch.command_id] = e
+
+
+async def behind_a_held_commit(
+    store: SqliteStore, gate: Gate, batches: list[Batch]
+) -> dict[str, Receipt | MinutebookError]:
+    """Queue batches one after another while a commit is held; what became of them."""
+    answers: dict[str, Receipt | MinutebookError] = {}
+    async with store.open() as journal, anyio.create_task_group() as tasks:
+        tasks.start_soon(answer, journal, dummy_batch(Place.start("held"), "held"), answers)
+        await until(gate.reached.is_set)
+        for batch in batches:
+            tasks.start_soon(answer, journal, batch, answers)
+            await anyio.wait_all_tasks_blocked()
+        gate.opened.set()
+    return answers
+
+
+async def until(state: Callable[[], bool]) -> None:
+    """Let the others run until a state is reached."""
+    with anyio.fail_after(20):
+        while not state():
+            await anyio.lowlevel.checkpoint()
+
+
+async def test_queued_commits_of_many_sessions_are_one_transaction(tmp_path: Path) -> None:
+    gate = Gate()
+    batches = [dummy_batch(Place.start(f"session-{n}"), f"c{n}") for n in range(20)]
+    answers = await behind_a_held_commit(SqliteStore(tmp_path / "j.db", probe=gate), gate, batches)
+    assert {x.status for x in answers.values() if isinstance(x, Receipt)} == {CommitStatus.COMMITTED}
+    assert len(answers) == 21
+    assert gate.commits() == 2
+
+
+async def test_queued_commits_of_one_session_follow_one_another(tmp_path: Path) -> None:
+    gate = Gate()
+    batches = [dummy_batch(Place.start("session-1"), "c0")]
+    for n in range(1, 10):
+        batches.append(dummy_batch(end_of(batches[-1]), f"c{n}"))
+    answers = await behind_a_held_commit(SqliteStore(tmp_path / "j.db", probe=gate), gate, batches)
+    assert all(isinstance(answers[batch.command_id], Receipt) for batch in batches)
+    assert gate.commits() == 2
+
+
+async def test_one_batch_s_conflict_does_not_hurt_the_others(tmp_path: Path) -> None:
+    gate = Gate()
+    good = dummy_batch(Place.start("session-1"), "good")
+    late = dummy_batch(Place.start("session-1"), "late")
+    other = dummy_batch(Place.start("session-2"), "other")
+    answers = await behind_a_held_commit(
+        SqliteStore(tmp_path / "j.db", probe=gate), gate, [good, late, other]
+    )
+    assert isinstance(answers["good"], Receipt)
+    assert isinstance(answers["late"], HeadConflict)
+    assert isinstance(answers["other"], Receipt)
+    assert gate.commits() == 2
+
+
+async def test_a_refused_or_replayed_commit_passes_no_probe(tmp_path: Path) -> None:
+    gate = Gate()
+    gate.reached.set()
+    batch = dummy_batch(Place.start("session-1"), "c1")
+    async with SqliteStore(tmp_path / "j.db", probe=gate).open() as journal:
+        await journal.commit(batch)
+        await journal.commit(batch)
+        with pytest.raises(HeadConflict):
+            await journal.commit(dummy_batch(Place.start("session-1"), "c2"))
+    assert gate.points == ["before_commit", "after_commit"]
+
+
+async def test_a_probe_that_fails_before_the_commit_means_not_written(tmp_path: Path) -> None:
+    gate = Gate()
+    gate.reached.set()
+    batch = dummy_batch(Place.start("session-1"), "c1")
+    async with SqliteStore(tmp_path / "j.db", probe=gate).open() as journal:
+        gate.fail_at = "before_commit"
+        with pytest.raises(StoreWriteFailed):
+            await journal.commit(batch)
+        gate.fail_at = ""
+        assert (await journal.commit(batch)).status is CommitStatus.COMMITTED
+
+
+async def test_a_probe_that_fails_after_the_commit_means_unknown(tmp_path: Path) -> None:
+    gate = Gate()
+    gate.reached.set()
+    batch = dummy_batch(Place.start("session-1"), "c1")
+    async with SqliteStore(tmp_path / "j.db", probe=gate).open() as journal:
+        gate.fail_at = "after_commit"
+        with pytest.raises(OutcomeUnknown):
+            await journal.commit(batch)
+        gate.fail_at = ""
+        settled = await journal.settle(batch)
+    assert settled is not None
+    assert settled.status is CommitStatus.RECONCILED
+
+
+async def open_when_closing(journal: Journal, gate: Gate) -> None:
+    assert isinstance(journal, SqliteJournal)
+    await until(lambda: journal.closed)
+    gate.opened.set()
+
+
+async def test_closing_waits_for_what_is_queued(tmp_path: Path) -> None:
+    gate = Gate()
+    store = SqliteStore(tmp_path / "j.db", probe=gate)
+    answers: dict[str, Receipt | MinutebookError] = {}
+    async with anyio.create_task_group() as tasks, store.open() as journal:
+        tasks.start_soon(answer, journal, dummy_batch(Place.start("session-1"), "c1"), answers)
+        await until(gate.reached.is_set)
+        tasks.start_soon(answer, journal, dummy_batch(Place.start("session-2"), "c2"), answers)
+        await anyio.wait_all_tasks_blocked()
+        tasks.start_soon(open_when_closing, journal, gate)
+    assert [isinstance(answers[name], Receipt) for name in ("c1", "c2")] == [True, True]
+
+
+async def test_a_cancelled_commit_is_told_its_outcome_first(tmp_path: Path) -> None:
+    gate = Gate()
+    batch = dummy_batch(Place.start("session-1"), "c1")
+    receipts: list[Receipt] = []
+    went_on = False
+
+    async def commit(journal: Journal) -> None:
+        nonlocal went_on
+        receipts.append(await journal.commit(batch))
+        await anyio.lowlevel.checkpoint()
+        went_on = True
+
+    async with SqliteStore(tmp_path / "j.db", probe=gate).open() as journal:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(commit, journal)
+            await until(gate.reached.is_set)
+            tasks.cancel_scope.cancel()
+            with anyio.CancelScope(shield=True):
+                await anyio.wait_all_tasks_blocked()
+                assert receipts == []
+                gate.opened.set()
+        assert receipts == [Receipt(CommitStatus.COMMITTED, 1, 1, batch.events[-1].head)]
+        assert not went_on, "the cancellation has to arrive at the next checkpoint"
+        assert tuple(await journal.read("session-1")) == batch.events
+
+
+async def test_a_caller_cancelled_beforehand_writes_nothing(tmp_path: Path) -> None:
+    async with SqliteStore(tmp_path / "j.db").open() as journal:
+        with anyio.CancelScope() as scope:
+            scope.cancel()
+            await journal.commit(dummy_batch(Place.start("session-1"), "c1"))
+        assert await journal.session("session-1") is None

@@ -1,0 +1,165 @@
+"""Another process holds the lock: wait in the thread, not on the loop, and not for ever."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import anyio
+import anyio.to_thread
+import pytest
+
+from adapters.sqlite_driver import sqlite
+from adapters.sqlite_store import SqliteStore
+from domain.errors import InvalidOptions, OutcomeUnknown, StoreTimeout
+from domain.ports import Batch, CommitStatus, Holder, Journal, Receipt
+from minutebook.testing.batches import Place, dummy_batch, end_of
+from tests.store.children import LOCK_HOLDER, Child, child
+from tests.store.faults import Faults, faulty
+
+pytestmark = pytest.mark.anyio
+
+FIRST = dummy_batch(Place.start("session-1"), "c1")
+SECOND = dummy_batch(end_of(FIRST), "c2")
+
+
+async def made(store: SqliteStore) -> None:
+    async with store.open() as journal:
+        await journal.commit(FIRST)
+
+
+@pytest.mark.parametrize("mode", ["wal", "truncate"])
+@pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])
+async def test_a_commit_waits_for_the_lock_while_the_loop_goes_on(tmp_path: Path, mode: str) -> None:
+    store = SqliteStore(tmp_path / "j.db", journal_mode=mode)
+    await made(store)
+    receipts: list[Receipt] = []
+    longest_gap_s = 0.0
+
+    async def commit(journal: Journal, batch: Batch) -> None:
+        receipts.append(await journal.commit(batch))
+
+    with child(LOCK_HOLDER, store.path) as holder:
+        assert holder.hear() == "held"
+        async with store.open() as journal, anyio.create_task_group() as tasks:
+            tasks.start_soon(commit, journal, SECOND)
+            for _ in range(20):
+                began = time.monotonic()
+                await anyio.sleep(0.02)  # what a heartbeat does
+                longest_gap_s = max(longest_gap_s, time.monotonic() - began)
+            assert receipts == []
+            assert len(await journal.read("session-1")) == 1, "reading needs no lock of a writer"
+            holder.tell()
+    assert [receipt.status for receipt in receipts] == [CommitStatus.COMMITTED]
+    assert longest_gap_s < 1, "SQLite's waiting held up the event loop"
+
+
+@pytest.mark.parametrize("mode", ["wal", "truncate"])
+async def test_a_lock_that_stays_is_a_timeout_and_nothing_is_written(tmp_path: Path, mode: str) -> None:
+    store = SqliteStore(tmp_path / "j.db", store_timeout_s=0.3, journal_mode=mode)
+    await made(store)
+    with child(LOCK_HOLDER, store.path) as holder:
+        assert holder.hear() == "held"
+        async with store.open() as journal:
+            with anyio.fail_after(5):
+                with pytest.raises(StoreTimeout):
+                    await journal.commit(SECOND)
+                with pytest.raises(StoreTimeout):
+                    await journal.leases.acquire("session-1", Holder("w", "l"), 1_000)
+            assert tuple(await journal.read("session-1")) == FIRST.events
+            holder.tell()
+            assert holder.hear() == "free"
+            assert (await journal.commit(SECOND)).status is CommitStatus.COMMITTED
+
+
+async def test_settling_behind_a_lock_stays_undecided(tmp_path: Path) -> None:
+    faults = Faults()
+    store = SqliteStore(tmp_path / "j.db", store_timeout_s=0.3, connection_class=faulty(faults))
+    await made(store)
+    async with store.open() as journal:
+        faults.arm(1, only="COMMIT")
+        with pytest.raises(OutcomeUnknown):
+            await journal.commit(SECOND)
+        faults.disarm()
+        with child(LOCK_HOLDER, store.path) as holder:
+            assert holder.hear() == "held"
+            with pytest.raises(OutcomeUnknown):
+                await journal.settle(SECOND)
+            holder.tell()
+            assert holder.hear() == "free"
+        assert await journal.settle(SECOND) is None
+        await journal.commit(SECOND)
+
+
+async def test_a_killed_process_leaves_no_lock(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "j.db")
+    await made(store)
+    with child(LOCK_HOLDER, store.path) as holder:
+        assert holder.hear() == "held"
+        holder.kill()
+    async with store.open() as journal:
+        assert (await journal.commit(SECOND)).status is CommitStatus.COMMITTED
+
+
+class HangingCommit(sqlite.Connection):
+    """A disk that does not answer: COMMIT waits for a file to appear."""
+
+    awaited: Path
+
+    def execute(self, sql: str, *parameters: object) -> sqlite.Cursor:
+        if sql == "COMMIT" and self.in_transaction and self.total_changes:
+            while not self.awaited.exists():
+                time.sleep(0.005)
+        return super().execute(sql, *parameters)  # type: ignore[arg-type]  # handed on as it came
+
+
+async def test_a_disk_that_hangs_is_an_unknown_outcome_and_those_behind_it_were_not_written(
+    tmp_path: Path,
+) -> None:
+    HangingCommit.awaited = tmp_path / "answer"
+    HangingCommit.awaited.touch()
+    store = SqliteStore(tmp_path / "j.db", store_timeout_s=0.2, connection_class=HangingCommit)
+    await made(store)
+    HangingCommit.awaited.unlink()
+    behind: list[type[Exception]] = []
+
+    async def commit_behind(journal: Journal) -> None:
+        try:
+            await journal.commit(dummy_batch(Place.start("session-2"), "c1"))
+        except StoreTimeout as e:
+            behind.append(type(e))
+
+    async with store.open() as journal:
+        with anyio.fail_after(15):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(hanging, journal)
+                await anyio.wait_all_tasks_blocked()
+                tasks.start_soon(commit_behind, journal)
+        with pytest.raises(OutcomeUnknown):
+            await journal.settle(SECOND)  # it is still under way
+        HangingCommit.awaited.touch()
+        settled = await journal.settle(SECOND)
+        assert behind == [StoreTimeout]
+        assert settled is not None
+        assert settled.status is CommitStatus.RECONCILED
+        assert await journal.session("session-2") is None
+
+
+async def hanging(journal: Journal) -> None:
+    with pytest.raises(OutcomeUnknown):
+        await journal.commit(SECOND)
+
+
+@pytest.mark.parametrize("timeout_s", [0, -1, 30.5])
+async def test_a_store_timeout_has_bounds(tmp_path: Path, timeout_s: float) -> None:
+    with pytest.raises(InvalidOptions):
+        async with SqliteStore(tmp_path / "j.db", store_timeout_s=timeout_s).open():
+            pass
+    assert not (tmp_path / "j.db").exists()
+
+
+def test_a_child_that_fails_says_so() -> None:
+    failing = Child("raise SystemExit(3)")
+    with pytest.raises(AssertionError, match="3"):
+        failing.hear()
+    assert failing.end() == 3
