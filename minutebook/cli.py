@@ -16,7 +16,7 @@ _MORE: Final = (
 )
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None, prog: str = "minutebook") -> int:
     """Carry out one command line; None: the process's own arguments. Returns the exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     match given[:1]:
@@ -26,7 +26,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _doctor(given[1:])
     from recovery.cli import main as look_or_decide
 
-    return look_or_decide(given, prog="minutebook", more=_MORE)
+    return look_or_decide(given, prog=prog, more=_MORE)
 
 
 def _demo(arguments: list[str]) -> int:

@@ -108,7 +108,7 @@ class SessionConfig:
             else {"type": provider.provider, "api": provider.api}
         )
         try:
-            return Settings(
+            settings = Settings(
                 model=self.model,
                 provider=public,
                 system_prompt=self.system_prompt,
@@ -119,7 +119,11 @@ class SessionConfig:
                 on_lost_attempt=self.on_lost_attempt,
                 context=dict(self.context),
             )
+            settings.digest()
         except ValidationError as e:
             first = e.errors(include_url=False)[0]
             option = ".".join(str(part) for part in first["loc"])
             raise InvalidOptions(option, first["msg"], first["input"]) from None
+        except ValueError as e:
+            raise InvalidOptions("context and settings", "values that a journal can keep", str(e)) from None
+        return settings

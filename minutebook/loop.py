@@ -96,9 +96,12 @@ class Loop:
     def fenced(self, error: MinutebookError) -> None:
         """The right to write is gone: nothing more is told, what runs is stopped."""
         self._feed.stop(error)
-        for subject in self._flights.running:
-            self._flights.tell_to_stop(subject, "error")
+        self._tell_all_to_stop("error")
         self._flights.wake()
+
+    def _tell_all_to_stop(self, reason: str) -> None:
+        for subject in self._flights.running:
+            self._flights.tell_to_stop(subject, reason)
 
     def nudge(self) -> None:
         """Something was committed from outside: look again."""
@@ -117,6 +120,9 @@ class Loop:
     def stop(self) -> None:
         """Begin nothing new; `run` returns after what it is just doing."""
         self._stopping = True
+        active = self._book.state.request
+        if active is not None and active.aborting:
+            self._tell_all_to_stop("abort")
         self._flights.wake()
 
     async def settle(self) -> None:
@@ -299,8 +305,7 @@ class Loop:
             now = self._timer.monotonic()
             if self._abort_deadline is None:
                 self._abort_deadline = now + self._config.abort_timeout_s
-                for subject in self._flights.running:
-                    self._flights.tell_to_stop(subject, "abort")
+                self._tell_all_to_stop("abort")
             if now < self._abort_deadline:
                 return False
             for subject in self._flights.running:

@@ -514,9 +514,12 @@ class Session:
         if unknown or not values:
             raise InvalidOptions("change", "names of settings", unknown)
         try:
-            settings.changed(values)
+            changed = settings.changed(values)
+            changed.digest()
         except ValueError as e:
             raise InvalidOptions("change", "allowed values", str(e)) from None
+        plain = changed.to_plain()
+        values = {name: plain[name] for name in values}
         await self._do("change", session_rules.Change(values), actor=USER)
 
     async def close(self, *, final: bool = False, reason: str = "user") -> None:

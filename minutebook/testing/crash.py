@@ -66,14 +66,18 @@ class KillAt:
     def __call__(self, point: str) -> None:
         with self._lock:
             self.passed.append(point)
-            due = len(self.passed) == self.number
+            due = self.is_due(point)
         if due:
             self._die(point)
+
+    def is_due(self, point: str) -> bool:
+        """Whether to die at this point, the latest of `passed`. To be overridden for other rules."""
+        return len(self.passed) == self.number
 
     def _die(self, point: str) -> None:
         if self.let_run is not None and threading.get_ident() != self._home:
             self.let_run()
-        self._tell(killed=self.number, point=point)
+        self._tell(killed=len(self.passed), point=point)
         os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -139,9 +143,12 @@ class Ended:
 
     @property
     def killed(self) -> tuple[int, str] | None:
-        """The number and the name of the point at which `KillAt` ended it."""
-        last = self.said[-1] if self.said else {}
-        return (last["killed"], last["point"]) if "killed" in last else None
+        """The number and the name of the point at which `KillAt` ended it.
+
+        What is told after it comes from threads that had a moment longer to live.
+        """
+        told = next((line for line in self.said if "killed" in line), None)
+        return (told["killed"], told["point"]) if told else None
 
     def told(self, key: str) -> list[Any]:
         """The values told under a key, in order."""

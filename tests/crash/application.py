@@ -1,359 +1,35 @@
-"""The application that is killed: tools, a scripted model, and a program that may be started again.
+"""What the fork server imports: the functions that become processes.
 
-Imported once by the fork server; every run of `live` is a process of its own. The
-program does the same at every start: it creates its session or resumes it,
-decides what somebody has to decide, and goes on until the session is closed.
+Everything is imported here, before the fork; a process opens and starts its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+import sys
+from dataclasses import replace
+
 import anyio
-import anyio._backends._asyncio  # noqa: F401 - imported before the fork, not at every run
-import anyio._backends._trio  # noqa: F401 - the same
+import anyio._backends._asyncio
+import anyio._backends._trio  # noqa: F401 - like the line above, so that no child has to
 
 import minutebook as mb
 from adapters.sqlite_store import SqliteStore
+from adapters.system import SystemClock, SystemIds, this_process
 from domain import inputs
-from domain.errors import ModelFailed
-from minutebook import compose, loop  # compose: imported before the fork, like everything
+from domain.entry import Entry, to_batch
+from domain.envelope import Fence
+from domain.ports import Holder
+from minutebook import compose as compose
 from minutebook.testing.crash import NEVER, KillAt, Tell, Witness, loop_turns
-from minutebook.testing.scripted import Attempt, Gate, ScriptedProvider, Sent, call, reply
-from recovery.plan import PlanItem
+from recovery.reading import load
 from tests.crash.examination import examine as examine
-
-SESSION = "s-crash"
-STEER = "i-now"
-INPUTS = {"i-1": "look, put, pay, mail, wipe", "i-2": "watch until I say stop", "i-3": "goodbye"}
-
-
-# --- the model: by request and turn, whatever the attempt -----------------------------------
-
-
-def answer(attempt_id: str, steered: bool = False) -> Attempt:
-    """What the model says. The same to every attempt of a turn, except that one fails once.
-
-    Where the session is steered, the second request's first answer never comes.
-    """
-    request, turn, attempt = attempt_id.split(".")
-    match request, turn:
-        case "r1", "t1":
-            calls = call("look", {"at": 1}), call("put", {"key": "k"}), call("pay", {"cents": 5})
-            return reply("I look, I put, I pay.", *calls, pieces=2)
-        case "r1", "t2":
-            return reply("", call("mail", {"to": "ada"}), call("wipe"), call("ban"), call("mail", "{"))
-        case "r1", "t3" if attempt == "a1":
-            return [ModelFailed("overloaded", "try again", retryable=True, retry_after_s=0.0)]
-        case "r1", "t3":
-            return reply("All done.", pieces=2)
-        case "r2", "t1" if steered:
-            return [Gate()]
-        case "r2", "t1":
-            return reply("", call("watch"), call("pay", {"cents": 7}))
-    return reply("Goodbye.")
-
-
-# --- the tools ---------------------------------------------------------------------------------
-
-
-@dataclass(slots=True)
-class World:
-    """What the tools touch: a witness of effects, and what the application let them know."""
-
-    witness: Witness
-    probe: Callable[[str], None]
-    looked: anyio.Event = field(default_factory=anyio.Event)
-
-    def effect(self, name: str, ctx: mb.ToolContext) -> None:
-        """Have an effect: from here on it has happened."""
-        self.witness.record(ctx.tool_id, name, ctx.run, ctx.idempotency_key)
-        self.probe("effect")
-
-
-#: The one world of this process. The tools are made before the fork, it comes after.
-worlds: list[World] = []
-
-
-@mb.tool(kind=mb.ToolKind.READ_ONLY, side_effect=mb.SideEffect.PURE)
-async def look(at: int, ctx: mb.ToolContext) -> str:
-    """Pure, allowed by the mode."""
-    worlds[0].effect("look", ctx)
-    return f"seen {at}"
-
-
-@mb.tool(kind=mb.ToolKind.WRITE, side_effect=mb.SideEffect.IDEMPOTENT)
-async def put(key: str, ctx: mb.ToolContext) -> str:
-    """Idempotent, allowed by the mode; ends after something else has."""
-    await worlds[0].looked.wait()
-    worlds[0].effect("put", ctx)
-    return f"put {key}"
-
-
-@mb.tool(check=lambda arguments: mb.Verdict.ALLOW)
-async def pay(cents: int, ctx: mb.ToolContext) -> str:
-    """Not to be done twice; allowed by its own check; ends after something else has."""
-    await worlds[0].looked.wait()
-    worlds[0].effect("pay", ctx)
-    return f"paid {cents}"
-
-
-@mb.tool
-async def mail(to: str, ctx: mb.ToolContext) -> str:
-    """Not to be done twice; a person allows it."""
-    worlds[0].effect("mail", ctx)
-    return f"mailed {to}"
-
-
-@mb.tool(destructive=True)
-async def wipe(ctx: mb.ToolContext) -> str:
-    """A person denies it."""
-    worlds[0].effect("wipe", ctx)
-    return "wiped"
-
-
-@mb.tool(check=lambda arguments: mb.Verdict.DENY)
-async def ban(ctx: mb.ToolContext) -> str:
-    """Its own check denies it."""
-    worlds[0].effect("ban", ctx)
-    return "banned"
-
-
-@mb.tool(kind=mb.ToolKind.READ_ONLY, side_effect=mb.SideEffect.PURE, interrupt=mb.Interrupt.CANCEL)
-async def watch(ctx: mb.ToolContext) -> str:
-    """Never ends by itself."""
-    await ctx.progress("watching")
-    await anyio.sleep_forever()
-    return "unreachable"
-
-
-TOOLS = (look, put, pay, mail, wipe, ban, watch)
-
-# --- the program -----------------------------------------------------------------------------
-
-
-@dataclass(slots=True)
-class Program:
-    """One process of the application.
-
-    Args:
-        probe: given to the store and to the session.
-        on_lost_attempt: the session's setting.
-        steered: the second request is steered by an input of priority `now`, not aborted.
-    """
-
-    tell: Tell
-    journal: str
-    world: World
-    on_lost_attempt: mb.OnLostAttempt
-    steered: bool
-    ended: dict[str, anyio.Event] = field(default_factory=lambda: {i: anyio.Event() for i in INPUTS})
-
-    @property
-    def store(self) -> SqliteStore:
-        """The journal, as this process opens it."""
-        return SqliteStore(self.journal, probe=self.world.probe)
-
-    async def run(self) -> None:
-        """Go on, from wherever the journal stands, until the session is closed."""
-        while not await self._go_on():
-            await self._decide()
-
-    async def _go_on(self) -> bool:
-        """False: somebody has to decide first."""
-        try:
-            async with AsyncExitStack() as stack:
-                session = await self._opened(stack)
-                if decisions(session.recovery_plan()):
-                    return False
-                await self._play(session)
-        except mb.RecoveryRequired:
-            return False
-        except mb.errors.SessionClosed:
-            self.tell(closed=True)
-        return True
-
-    async def _opened(self, stack: AsyncExitStack) -> mb.Session:
-        try:
-            resuming = mb.resume_session(SESSION, self._config(), store=self.store)
-            return await stack.enter_async_context(resuming)
-        except mb.errors.SessionNotFound:
-            creating = mb.create_session(self._config(), store=self.store, session_id=SESSION)
-            return await stack.enter_async_context(creating)
-
-    def _config(self) -> mb.SessionConfig:
-        return mb.SessionConfig(
-            provider=ScriptedProvider(self._asked),
-            model="scripted",
-            tools=TOOLS,
-            permission_mode=mb.PermissionMode.AUTO_EDIT,
-            on_lost_attempt=self.on_lost_attempt,
-            probe=self.world.probe,
-        )
-
-    def _asked(self, request: Sent) -> Attempt:
-        self.world.witness.record(request.attempt_id, "asked")
-        return answer(request.attempt_id, self.steered)
-
-    # --- what the people do -----------------------------------------------------------------
-
-    async def _play(self, session: mb.Session) -> None:
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(self._watch, session)
-            await self._send(session, "i-1")
-            await self._send(session, "i-2")
-            await self.ended["i-1"].wait()
-            await self._send(session, "i-3")
-            await self.ended["i-2"].wait()
-            await self.ended["i-3"].wait()
-            await session.close(final=True)
-            self.tell(closed=True)
-
-    async def _send(self, session: mb.Session, input_id: str) -> None:
-        receipt = await session.send(INPUTS[input_id], input_id=input_id)
-        self.tell(receipt=receipt.input_id, sequence=receipt.sequence)
-
-    async def _watch(self, session: mb.Session) -> None:
-        """Tell everything durable, from the beginning, and follow each request that is open or begins."""
-        requests: dict[str, str] = {}
-        opened_at = session.head_sequence
-        async with anyio.create_task_group() as tasks:
-            if session.is_running:
-                tasks.start_soon(self._follow, session)
-            async for event in session.events(after=0):
-                if isinstance(event, mb.StreamEvent):
-                    continue
-                self.tell(event=event.sequence, type=event.type)
-                if event.type == "tool_completed":
-                    self.world.looked.set()
-                if event.type == "request_accepted":
-                    requests[event.request_id or ""] = event.data.input_id
-                    if event.sequence > opened_at:
-                        tasks.start_soon(self._follow, session)
-                if self.steered and event.type == "model_request_started" and event.turn_id == "r2.t1":
-                    await self._steer(session)
-                if event.type in ENDS:
-                    self.ended[requests[event.request_id or ""]].set()
-
-    async def _steer(self, session: mb.Session) -> None:
-        """Send an input of priority `now`, once. `send` has none yet; rules, plan and loop know it."""
-        if any(e.type == "input_accepted" and e.data.input_id == STEER for e in await session.recorded()):
-            return
-        ordinal = session._state.queue.accepted + 1
-        now = inputs.AcceptInput(STEER, "stop that", mb.Priority.NOW, ordinal, session.current_request_id)
-        await session._do("send", now)
-        self.tell(receipt=STEER)
-
-    async def _follow(self, session: mb.Session) -> None:
-        """Show one request's stream, answer its questions, stop the one that watches."""
-        request, seen = "", set[str]()
-        async for told in session.stream():
-            match told:
-                case mb.InputApplied():
-                    request = told.request_id
-                case mb.InteractionOpened():
-                    self.tell(visible=told.type, id=told.interaction_id)
-                    await self._answer(session, told)
-                    continue
-                case mb.ToolProgress():
-                    seen.add("watching")
-                case mb.ToolResult() if request == "r2":
-                    seen.add(told.name)
-            self._show(told, request)
-            if seen == {"watching", "pay"}:
-                seen.clear()  # once: an abort is about whatever request is active
-                await session.abort("enough")
-                self.tell(aborted=request)
-
-    async def _answer(self, session: mb.Session, question: mb.InteractionOpened) -> None:
-        answer = mb.Approve() if question.summary.startswith("mail") else mb.Deny("keep it")
-        decision = await session.respond(question.interaction_id, answer, digest=question.digest)
-        self.tell(answered=question.interaction_id, verdict=decision.verdict)
-
-    def _show(self, told: mb.StreamEvent, request: str) -> None:
-        match told:
-            case mb.TurnStart() | mb.TurnEnd() | mb.TurnInterrupted():
-                self.tell(visible=told.type, id=f"{request}.t{told.turn}")
-            case mb.ToolUse():
-                self.tell(visible=told.type, id=told.id)
-            case mb.ToolResult():
-                self.tell(visible=told.type, id=told.id, outcome=told.outcome)
-            case mb.InputApplied():
-                self.tell(visible=told.type, id=told.input_id)
-            case mb.Result() | mb.Error():
-                self.tell(visible=told.type, id=told.request_id)
-            case mb.AttemptDiscarded():
-                self.tell(visible=told.type, id=told.attempt_id)
-
-    # --- what an operator does ----------------------------------------------------------------
-
-    async def _decide(self) -> None:
-        """Say what happened, as the world outside the journal tells it."""
-        async with mb.open_coordinator(SESSION, store=self.store, actor_id="ada") as coordinator:
-            for item in decisions(coordinator.plan):
-                match item.action:
-                    case mb.Action.RECONCILE_MODEL_OUTCOME:
-                        outcome = await self._settle_attempt(coordinator, item.subject)
-                    case mb.Action.RECONCILE_TOOL_OUTCOMES:
-                        outcome = await self._settle_call(coordinator, item.subject)
-                    case _:
-                        raise AssertionError(f"nobody foresaw {item}")
-                self.tell(decided=item.action, id=item.subject, outcome=outcome)
-
-    async def _settle_attempt(self, coordinator: mb.RecoveryCoordinator, attempt_id: str) -> str:
-        """The provider keeps the answers of the third request, and no others."""
-        asked = (attempt_id, "asked") in self.world.witness.lines()
-        if asked and attempt_id.startswith("r3."):
-            response = answer(attempt_id)[-1]
-            assert isinstance(response, mb.Response)
-            await coordinator.reconcile_model_outcome(
-                attempt_id, outcome="completed", evidence="the provider keeps it", response=response
-            )
-            return "completed"
-        await coordinator.reconcile_model_outcome(
-            attempt_id, outcome="lost", evidence="the provider has none"
-        )
-        return "lost"
-
-    async def _settle_call(self, coordinator: mb.RecoveryCoordinator, tool_id: str) -> str:
-        found = [line for line in self.world.witness.lines() if line[0] == tool_id]
-        if not found:
-            await coordinator.reconcile_tool_outcome(
-                tool_id, outcome="cancelled", evidence="the witness has nothing of it"
-            )
-            return "cancelled"
-        await coordinator.reconcile_tool_outcome(
-            tool_id, outcome="completed", evidence="the witness has it", output=output_of(tool_id)
-        )
-        return "completed"
-
-
-ENDS = ("request_completed", "request_failed", "request_interrupted")
-
-
-def output_of(tool_id: str) -> str:
-    """What a call with a non-idempotent effect returns."""
-    request, turn, _, _ = tool_id.split(".")
-    return {"r1.t1": "paid 5", "r1.t2": "mailed ada", "r2.t1": "paid 7"}[f"{request}.{turn}"]
-
-
-def decisions(plan: mb.RecoveryPlan) -> list[PlanItem]:
-    """What somebody has to say before everything can go on."""
-    return [item for item in plan.items if item.who in (mb.Who.HOST, mb.Who.OPERATOR)]
-
-
-def cut_finely() -> None:
-    """Let the loop of this process put one step into each commit.
-
-    The same loop, rules and store; but every frontier between two steps becomes a
-    place where the journal may end, also those that a loop with room never shows.
-    """
-    assert callable(loop._room)
-    loop._room = lambda entry, needed=0: not entry.events
-
-
-# --- what the server runs ---------------------------------------------------------------------
+from tests.crash.killers import KillAfter, cut_finely, dying_connection
+from tests.crash.program import CONFLICT, Program
+from tests.crash.script import SESSION, World, worlds
+from tests.crash.staying import answer_late as answer_late
+from tests.crash.staying import go_on as go_on
+from tests.crash.staying import stay as stay
+from tests.crash.staying import take_over as take_over
 
 
 def live(
@@ -361,20 +37,56 @@ def live(
     journal: str,
     witness: str,
     kill_at: int = NEVER,
+    kill_after: str = "",
+    kill_in: tuple[str, int] | None = None,
     fine: bool = False,
     on_lost_attempt: str = "ask",
     steered: bool = False,
     backend: str = "asyncio",
 ) -> None:
-    """Start the application, for the first time or again."""
+    """Start the application, for the first time or again.
+
+    Args:
+        kill_at: number of the point to die at.
+        kill_after: the event to die after, as `killers.label` gives it; in place of `kill_at`.
+        kill_in: the last event before a transaction, and the statement of it to die before.
+        fine: see `killers.cut_finely`.
+    """
     if fine:
         cut_finely()
 
     async def main() -> None:
-        probe = KillAt(kill_at, tell, loop_turns())
+        let_run = loop_turns()
+        probe = KillAfter(kill_after, journal, tell, let_run) if kill_after else KillAt(kill_at, tell, let_run)
+        store = SqliteStore(journal, probe=probe)
+        if kill_in is not None:
+            store = replace(store, connection_class=dying_connection(*kill_in, journal, tell))
         world = World(Witness(witness), probe)
         worlds.append(world)
-        await Program(tell, journal, world, mb.OnLostAttempt(on_lost_attempt), steered).run()
+        try:
+            await Program(tell, store, world, mb.OnLostAttempt(on_lost_attempt), steered).run()
+        except mb.errors.LeaseConflict as conflict:
+            tell(conflict=str(conflict))
+            sys.exit(CONFLICT)
         tell(points=probe.passed)
 
     anyio.run(main, backend=backend)
+
+
+def begin_hook(tell: Tell, journal: str, witness: str) -> None:
+    """Begin a hook of the first input, as a session with hooks will, and die when that is on record."""
+
+    async def main() -> None:
+        probe = KillAfter("input_preparation_started i-1", journal, tell, loop_turns())
+        ids, process = SystemIds(), this_process()
+        async with SqliteStore(journal, probe=probe).open() as opened:
+            holder = Holder("hooks", ids.new("l"), process.boot_id, process.process_id, process.process_started)
+            lease = await opened.leases.acquire(SESSION, holder, 30_000)
+            loaded = await load(opened, SESSION)
+            fence = Fence(holder.worker_id, holder.lease_id, lease.token)
+            entry = Entry(loaded.state, ids.new("c"), SystemClock().now(), fence)
+            entry.add(inputs.BeginPreparation(("i-1",), ("classify",)))
+            entry.finish()
+            await opened.commit(to_batch(entry, loaded.head, ids.salt, "local", "hook", {}))
+
+    anyio.run(main)

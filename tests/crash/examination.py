@@ -20,6 +20,7 @@ from minutebook.testing.crash import Tell, Witness
 from recovery.plan import RecoveryPlan, plan_of
 from recovery.reading import Loaded, load
 from tests.crash import oracle
+from tests.crash.killers import label
 from tests.crash.invariants import Evidence, conversation, violations
 
 
@@ -34,7 +35,7 @@ def examine(
     """Hold the journal against its witnesses and its plan against the oracle.
 
     Tells `wrong` (sentences), `commits` (type and id of each event of each), `plan`
-    (action and subject of each item), `kind`, and `story`.
+    (action and subject of each item), `kind`, `holder` and `story`.
     """
 
     async def look() -> None:
@@ -48,6 +49,7 @@ def examine(
             commits=_commits(events),
             plan=[(i.action, i.subject) for i in plan.items] if plan else [],
             kind=plan.kind if plan else "",
+            holder=plan.lease.holder if plan and plan.lease else None,
             story=conversation(events),
         )
 
@@ -63,7 +65,7 @@ async def _events(reader: SqliteJournalReader, session_id: str) -> list[Recorded
 
 def _commits(events: list[Recorded]) -> list[list[str]]:
     commits = groupby(events, lambda event: event.command_id)
-    return [[f"{e.type} {e.tool_id or e.aggregate_id}" for e in commit] for _, commit in commits]
+    return [[label(e) for e in commit] for _, commit in commits]
 
 
 async def _plan(

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from minutebook.testing.crash import NEVER, Ended
 from minutebook.testing.fork_server import ForkServer, Running
+from tests.crash.script import SESSION
 
 APPLICATION: Final = Path(__file__).with_name("application.py")
 #: A kill takes nothing that the kernel has, so a file system in memory does: it is only quicker.
@@ -28,6 +29,7 @@ class Examination:
     Args:
         commits: the events of each commit, as type and id.
         plan: (action, subject) of each item.
+        holder: who holds the lease as far as the file says; None: it was given back.
         story: the conversation, see `invariants.conversation`.
     """
 
@@ -35,6 +37,7 @@ class Examination:
     commits: list[list[str]]
     plan: list[tuple[str, str]]
     kind: str
+    holder: str | None
     story: list[Any]
 
     @property
@@ -61,14 +64,14 @@ class Life:
     options: dict[str, Any] = field(default_factory=dict)
     said: list[dict[str, Any]] = field(default_factory=list)
 
-    def start(self, kill_at: int = NEVER, function: str = "live", **more: Any) -> Ended:
+    def start(self, kill_at: int = NEVER, **more: Any) -> Ended:
         """Start the application, for the first time or again, and wait for its end."""
-        running = self.server.start(function, **self._arguments(kill_at=kill_at, **more))
+        running = self.server.start("live", **self.files, **self.options, kill_at=kill_at, **more)
         return self.finish(running)
 
-    def begin(self, function: str = "live", **more: Any) -> Running:
-        """Start it and do not wait."""
-        return self.server.start(function, **self._arguments(**more))
+    def seen_by(self, server: ForkServer) -> Life:
+        """The same life, its processes started by another server."""
+        return Life(server, self.place, self.options, self.said)
 
     def finish(self, running: Running) -> Ended:
         """Wait for the end of one that was begun."""
@@ -78,27 +81,27 @@ class Life:
 
     def examine(self, *, finished: bool = False) -> Examination:
         """Look at the journal from another process; looking must not change a byte."""
-        before = files(self.place)
+        before = contents(self.place)
         ended = self.server.run(
             "examine",
-            journal=str(self.place / "journal.db"),
-            witness=str(self.place / "witness"),
-            session_id="s-crash",
+            **self.files,
+            session_id=SESSION,
             said=self.said,
             finished=finished,
         ).completed()
         found = dict(ended.said[0])
         found["plan"] = [(action, subject) for action, subject in found["plan"]]
-        if files(self.place) != before:
+        if contents(self.place) != before:
             found["wrong"] = [*found["wrong"], "looking: it changed a file"]
         return Examination(**found)
 
-    def _arguments(self, **more: Any) -> dict[str, Any]:
-        where = {"journal": str(self.place / "journal.db"), "witness": str(self.place / "witness")}
-        return {**where, **self.options, **more}
+    @property
+    def files(self) -> dict[str, str]:
+        """Where journal and witness are."""
+        return {"journal": str(self.place / "journal.db"), "witness": str(self.place / "witness")}
 
 
-def files(place: Path) -> Files:
+def contents(place: Path) -> Files:
     """Every file of a place: when it was changed, and what is in it."""
     return {
         path.name: (path.stat().st_mtime_ns, hashlib.sha256(path.read_bytes()).hexdigest())

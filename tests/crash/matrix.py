@@ -1,19 +1,21 @@
 """Every point of a script: a life that is killed there, looked at, and lived to its end.
 
-And pairs: the process that goes on is killed as well, at a point of its own.
+And further: the process that goes on is killed as well, at a point of its own.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, Final, TypeVar
 
 from minutebook.testing.crash import NEVER, Ended, every_kill
 from minutebook.testing.fork_server import ForkServer
 from tests.crash.harness import Examination, Life, new_life
+from tests.crash.invariants import same_story
 
 T = TypeVar("T")
 
@@ -26,7 +28,7 @@ VARIANTS: Final[dict[str, dict[str, Any]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Lived:
-    """A life that was killed.
+    """A life that was killed, perhaps more than once.
 
     Args:
         kills: number and name of each point at which a process died.
@@ -40,36 +42,38 @@ class Lived:
     ended: Ended
     at_last: Examination
 
-    @property
-    def wrong(self) -> list[str]:
-        """Everything that was wrong, and where."""
-        found = [(f"killed at {self.kills[: i + 1]}", w) for i, x in enumerate(self.after) for w in x.wrong]
-        found += [(f"killed at {self.kills}, at the end", w) for w in self.at_last.wrong]
-        return [f"{where}: {what}" for where, what in found]
+    def wrong(self, story: list[Any]) -> list[str]:
+        """Everything that was wrong, and where; `story` is that of a life that nothing happened to."""
+        found = [f"after {k}: {w}" for k, x in zip(self.kills, self.after, strict=True) for w in x.wrong]
+        found += [f"at the end: {w}" for w in self.at_last.wrong]
+        if self.ended.returncode != os.EX_OK:
+            found.append(f"end: the last process ended with {self.ended}")
+        elif not same_story(self.at_last.story, story):
+            found.append(f"story: it tells {self.at_last.story}")
+        found += [f"again: {wrong}" for a, b in pairwise(self.after) for wrong in _changed(a, b)]
+        return [f"killed at {self.kills}, {wrong}" for wrong in found]
+
+
+def _changed(one: Examination, other: Examination) -> Iterator[str]:
+    """I9: a recovery that wrote nothing, or only that it began, leaves the plan as it was."""
+    added = other.commits[len(one.commits) :]
+    if all(commit == ["session_resumed"] for commit in added) and one.plan != other.plan:
+        yield f"the plan was {one.plan}, after a crash in recovery it is {other.plan}"
 
 
 @dataclass(slots=True)
 class Matrix:
-    """The lives of one script. `reference` was never killed; `points` is how many it passed."""
+    """The lives of one script. `reference` was never killed and passed `points`."""
 
-    name: str
+    variant: str
     reference: Examination
-    points: int
+    points: list[str]
     lives: list[Lived] = field(default_factory=list)
 
-
-def every_point(servers: list[ForkServer], variant: str) -> Matrix:
-    """Kill a life of the variant at every point of its script."""
-    matrix = unharmed(servers[0], variant)
-
-    def lives(place: int) -> list[Lived]:
-        killer = _Killer(servers[place], VARIANTS[variant])
-        return list(killer.all(first=1 + place, step=len(servers)))
-
-    for found in in_parallel(len(servers), lives):
-        matrix.lives += found
-    matrix.lives.sort(key=lambda lived: lived.kills)
-    return matrix
+    @property
+    def wrong(self) -> list[str]:
+        """Everything that was wrong in any life."""
+        return [w for lived in self.lives for w in lived.wrong(self.reference.story)]
 
 
 def unharmed(server: ForkServer, variant: str) -> Matrix:
@@ -79,10 +83,29 @@ def unharmed(server: ForkServer, variant: str) -> Matrix:
         return Matrix(variant, life.examine(finished=True), ended.told("points")[0])
 
 
-def in_parallel(count: int, work: Callable[[int], T]) -> list[T]:
-    """What `work(0)`, `work(1)`, ... return. The threads only wait for processes."""
-    with ThreadPoolExecutor(count) as pool:
-        return list(pool.map(work, range(count)))
+def every_point(servers: list[ForkServer], variant: str) -> Matrix:
+    """Kill a life at every point of the variant's script."""
+    matrix = unharmed(servers[0], variant)
+
+    def lives(place: int) -> list[Lived]:
+        return list(_each_killed(servers[place], VARIANTS[variant], 1 + place, len(servers)))
+
+    for found in in_parallel(len(servers), lives):
+        matrix.lives += found
+    matrix.lives.sort(key=lambda lived: lived.kills)
+    return matrix
+
+
+def some_points(servers: list[ForkServer], variant: str, numbers: Iterable[tuple[int, ...]]) -> Matrix:
+    """Kill a life for each of `numbers`, as `killed` does."""
+    matrix, asked = unharmed(servers[0], variant), list(numbers)
+
+    def lives(place: int) -> list[Lived]:
+        return [killed(servers[place], variant, *each) for each in asked[place :: len(servers)]]
+
+    for found in in_parallel(len(servers), lives):
+        matrix.lives += found
+    return matrix
 
 
 def killed(server: ForkServer, variant: str, *numbers: int) -> Lived:
@@ -90,40 +113,39 @@ def killed(server: ForkServer, variant: str, *numbers: int) -> Lived:
 
     A number beyond the end of a process kills nothing: that process is then the last.
     """
-    killer = _Killer(server, VARIANTS[variant])
     with new_life(server, **VARIANTS[variant]) as life:
-        ends, after = [], []
+        ends: list[Ended] = []
+        after: list[Examination] = []
         for number in numbers:
             ended = life.start(number)
             if ended.returncode == os.EX_OK:
                 return Lived([e.killed or (0, "") for e in ends], after, ended, life.examine(finished=True))
             ends.append(ended.killed_at(number))
             after.append(life.examine())
-        return killer.go_on(life, ends, after)
+        return _lived_on(life, ends, after)
 
 
-class _Killer:
-    """Kills lives one after the other, on one server."""
+def in_parallel(count: int, work: Callable[[int], T]) -> list[T]:
+    """What `work(0)`, `work(1)`, ... return. The threads only wait for processes."""
+    with ThreadPoolExecutor(count) as pool:
+        return list(pool.map(work, range(count)))
 
-    def __init__(self, server: ForkServer, options: dict[str, Any]) -> None:
-        self._server, self._options = server, options
 
-    def all(self, first: int, step: int) -> Iterator[Lived]:
-        """A life for each point, from `first` on, until one is not killed any more."""
-        lived: list[Lived] = []
+def _each_killed(server: ForkServer, options: dict[str, Any], first: int, step: int) -> Iterator[Lived]:
+    lived: list[Lived] = []
 
-        def run(number: int) -> Ended:
-            with new_life(self._server, **self._options) as life:
-                ended = life.start(number)
-                if ended.killed is not None:
-                    lived.append(self.go_on(life, [ended.killed_at(number)], [life.examine()]))
-                return ended
+    def run(number: int) -> Ended:
+        with new_life(server, **options) as life:
+            ended = life.start(number)
+            if ended.killed is not None:
+                lived.append(_lived_on(life, [ended.killed_at(number)], [life.examine()]))
+            return ended
 
-        for _ in every_kill(run, first=first, step=step):
-            yield lived.pop()
+    for _ in every_kill(run, first=first, step=step):
+        yield lived.pop()
 
-    def go_on(self, life: Life, ends: list[Ended], after: list[Examination]) -> Lived:
-        """Live a life to its end."""
-        ended = life.start(NEVER)
-        kills = [e.killed or (0, "") for e in ends]
-        return Lived(kills, after, ended, life.examine(finished=ended.returncode == os.EX_OK))
+
+def _lived_on(life: Life, ends: list[Ended], after: list[Examination]) -> Lived:
+    ended = life.start(NEVER)
+    kills = [e.killed or (0, "") for e in ends]
+    return Lived(kills, after, ended, life.examine(finished=ended.returncode == os.EX_OK))

@@ -1,7 +1,8 @@
-"""A kill at every named point of a scripted session, and what is left then.
+"""A kill at every named point of a scripted session, and in the recovery that follows.
 
-Each kill is proven to have happened where it was asked for (`every_kill`). After it
-another process looks at the file alone, and a third one goes on to the end.
+Each kill is proven to have happened where it was asked for. After it another
+process looks at the file alone, and a third one goes on to the end. Every second
+kill, and every point of the finest cut, are in `every_pair.py`.
 """
 
 from __future__ import annotations
@@ -10,17 +11,45 @@ from collections import Counter
 
 import pytest
 
-from tests.crash.invariants import ALWAYS, everything_ended, same_story
-from tests.crash.matrix import VARIANTS, Matrix
+from minutebook.testing.fork_server import ForkServer
+from tests.crash.invariants import ALWAYS, everything_ended
+from tests.crash.matrix import Matrix, every_point, some_points, unharmed
 
 #: Every name a point has, and the application's own.
 POINTS = {
     *("before_commit", "after_commit", "before_emit", "after_emit"),
     *("before_send", "mid_stream", "before_effect", "effect", "after_effect"),
 }
-#: How many points the scripts have at least; fewer means that some are not reached any more.
-FEWEST = {"as it is": 100, "step by step": 250}
-CHECKS = [check.__name__ for check in (*ALWAYS, everything_ended)]
+#: How many points the script has at least; fewer means that some are not reached any more.
+FEWEST = 100
+#: What is looked at after each kill and at the end; see `Lived.wrong`, `examination`, `invariants`.
+CHECKS = (
+    *(check.__name__ for check in (*ALWAYS, everything_ended)),
+    *("journal", "plan", "looking", "end", "story", "again"),
+)
+
+
+@pytest.fixture(scope="module")
+def matrix(servers: list[ForkServer]) -> Matrix:
+    """A life for each point of the script."""
+    return every_point(servers, "as it is")
+
+
+@pytest.fixture(scope="module")
+def frontiers(servers: list[ForkServer]) -> Matrix:
+    """A life for each commit, where each step is in a commit of its own."""
+    points = unharmed(servers[0], "step by step").points
+    return some_points(
+        servers, "step by step", ((n,) for n, point in enumerate(points, 1) if point == "after_commit")
+    )
+
+
+@pytest.fixture(scope="module")
+def pairs(servers: list[ForkServer]) -> Matrix:
+    """A sample of lives that are killed twice, the second time in recovery; some three times."""
+    points = len(unharmed(servers[0], "as it is").points)
+    twice = [(n, 1 + (n * 7) % 41) for n in range(2, points, 5)]
+    return some_points(servers, "as it is", [*twice, (20, 9, 7), (45, 3, 2), (70, 12, 1), (90, 5, 5)])
 
 
 def test_every_point_is_reached_and_kills(matrix: Matrix) -> None:
@@ -28,28 +57,32 @@ def test_every_point_is_reached_and_kills(matrix: Matrix) -> None:
     numbers = [lived.kills[0][0] for lived in matrix.lives]
     assert set(reached) == POINTS
     assert numbers == list(range(1, len(numbers) + 1))
-    assert len(numbers) >= FEWEST[matrix.name]
+    assert len(numbers) >= FEWEST
 
 
-def test_every_life_is_lived_to_its_end(matrix: Matrix) -> None:
-    assert [(lived.kills, lived.ended) for lived in matrix.lives if lived.ended.returncode] == []
+@pytest.mark.parametrize("check", CHECKS)
+def test_a_kill_at_every_point(matrix: Matrix, check: str) -> None:
+    assert about(check, matrix) == []
 
 
-@pytest.mark.parametrize("check", [*CHECKS, "journal", "plan", "looking"])
-def test_nothing_is_wrong_after_a_kill_and_at_the_end(matrix: Matrix, check: str) -> None:
-    assert [wrong for lived in matrix.lives for wrong in lived.wrong if f": {check}: " in wrong] == []
+@pytest.mark.parametrize("check", CHECKS)
+def test_a_kill_at_every_frontier(frontiers: Matrix, check: str) -> None:
+    assert about(check, frontiers) == []
 
 
-def test_every_check_has_its_test(matrix: Matrix) -> None:
-    assert [wrong for lived in matrix.lives for wrong in lived.wrong] == []
+@pytest.mark.parametrize("check", CHECKS)
+def test_a_kill_in_recovery(pairs: Matrix, check: str) -> None:
+    assert about(check, pairs) == []
 
 
-def test_every_life_tells_the_same_story(matrix: Matrix) -> None:
-    told = {lived.kills[0]: lived.at_last.story for lived in matrix.lives}
-    assert [kill for kill, story in told.items() if not same_story(story, matrix.reference.story)] == []
+def test_the_checks_above_are_all_there_are(matrix: Matrix, frontiers: Matrix, pairs: Matrix) -> None:
+    assert [*matrix.wrong, *frontiers.wrong, *pairs.wrong] == []
 
 
 def test_a_life_that_nothing_happens_to(matrix: Matrix) -> None:
-    assert matrix.reference.wrong == []
-    assert matrix.reference.actions == ["none"]
-    assert matrix.name in VARIANTS
+    assert (matrix.reference.wrong, matrix.reference.actions) == ([], ["none"])
+
+
+def about(check: str, matrix: Matrix) -> list[str]:
+    """What one check found wrong."""
+    return [wrong for wrong in matrix.wrong if f": {check}: " in wrong or f", {check}: " in wrong]

@@ -64,7 +64,7 @@ class WatchedStore:
     faults: dict[int, Fault] = field(default_factory=dict)
     before: dict[int, Gate] = field(default_factory=dict)
     after: dict[int, Gate] = field(default_factory=dict)
-    batches: list[Batch] = field(default_factory=list)
+    batches: list[Batch] = field(default_factory=list, repr=False)
     rows_read: int = 0
     snapshots_read: int = 0
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import anyio
@@ -12,17 +12,19 @@ import anyio
 from adapters.memory_journal import MemoryStore
 from adapters.system import SystemClock, SystemIds
 from domain import catalogue
-from domain.envelope import Fence, Recorded
+from domain.envelope import Fence, Recorded, open_envelope, seal
 from domain.ports import Batch, Holder, Journal, ModelProvider, Timer
+from domain.values import Interrupt, SideEffect, ToolKind
 from minutebook.config import SessionConfig
 from minutebook.interactions import Approve, Interaction
 from minutebook.opening import OpenSession, World
 from minutebook.session import Session
 from minutebook.stream_events import InteractionOpened
+from minutebook.testing.batches import Place as BatchPlace
+from minutebook.testing.batches import dummy_batch, dummy_event
 from minutebook.testing.scripted import Attempt, Gate, ScriptedProvider
 from minutebook.tool_context import ToolContext
 from minutebook.tool_definition import ToolDefinition, tool
-from domain.values import Interrupt, SideEffect, ToolKind
 from recovery.coordinator import RecoveryCoordinator
 from recovery.plan import RecoveryPlan, plan_of
 from recovery.reading import load
@@ -116,6 +118,23 @@ class Place:
                 assert loaded.problem is None
                 assert loaded.head == row.head
 
+    async def append_raw(self, type_: str, version: int, payload: bytes, session_id: str = "s1") -> None:
+        """Write an event that no version of ours writes, as a newer one might."""
+        async with self.reader() as journal:
+            row = await journal.session(session_id)
+            assert row is not None
+            holder = Holder("newer", "l-newer")
+            lease = await journal.leases.acquire(session_id, holder, 30_000)
+            fence = Fence(holder.worker_id, holder.lease_id, lease.token)
+            made = dummy_event(BatchPlace(session_id, row.sequence, row.head), "c-newer", payload, fence)
+            newer = replace(open_envelope(made), type=type_, version=version)
+            assert made.salt is not None
+            stored = seal(newer, payload, made.salt, row.head)
+            place = BatchPlace(session_id, row.sequence, row.head)
+            batch = dummy_batch(place, "c-newer", [payload], fence=fence)
+            await journal.commit(replace(batch, events=(stored,)))
+            await journal.leases.release(session_id, fence)
+
     # --- kills --------------------------------------------------------------------------
 
     async def killed_after(self, commits: int) -> Place:
@@ -189,6 +208,13 @@ class Hands:
             return await self._do(what, ctx)
 
         return [look, put, pay]
+
+
+async def drained(stream: Any, into: list[Any] | None = None) -> None:
+    """Take everything that a stream gives."""
+    async for event in stream:
+        if into is not None:
+            into.append(event)
 
 
 def approving(session: Session, answer: Any = None) -> Any:

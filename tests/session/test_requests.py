@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import anyio
 import pytest
 
@@ -11,7 +13,7 @@ from minutebook import stream_events as se
 from minutebook.testing.scripted import Gate, ScriptedProvider, call, reply
 from projections.transcript import Exchange, UserItem
 from tests.session import order
-from tests.session.harness import LONG_S, Hands, Place, data
+from tests.session.harness import Hands, Place, data
 
 pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])]
 
@@ -277,7 +279,14 @@ async def test_changed_settings_count_from_the_next_request_on(place: Place) -> 
         await session.change(model="other-model", temperature=0.5, system_prompt=None)
         gate.open()
         await session.wait_idle()
-        for values in ({"nonsense": 1}, {"provider": {}}, {"max_turns": 0}, {}):
+        refused: list[dict[str, Any]] = [
+            {"nonsense": 1},
+            {"provider": {}},
+            {"max_turns": 0},
+            {"context": {"a": object()}},
+            {},
+        ]
+        for values in refused:
             with pytest.raises(InvalidOptions):
                 await session.change(**values)
     bodies = [sent.parsed for sent in provider.sent]
@@ -299,8 +308,8 @@ async def test_history_pages_tile_the_conversation(place: Place, hands: Hands) -
         assert [type(item) for item in whole] == [UserItem, Exchange, Exchange, UserItem, Exchange]
         assert session.history().items == whole
         for size in range(1, 6):
-            page, tiled = session.history(0, size), []
-            tiled += page.items
+            page = session.history(0, size)
+            tiled = list(page.items)
             while page.next_offset is not None:
                 page = session.history(page.next_offset, size)
                 tiled += page.items

@@ -19,7 +19,7 @@ from minutebook.tool_definition import ToolDefinition, tool
 from minutebook.tool_result import ToolOutput
 from recovery.plan import RecoveryRequired
 from tests.session import order
-from tests.session.harness import Hands, Place, data
+from tests.session.harness import Hands, Place, data, drained
 
 pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])]
 
@@ -127,6 +127,7 @@ async def test_a_tool_knows_who_it_runs_for(place: Place, hands: Hands) -> None:
     context = {"environment": {"HOME": "/nowhere"}, "metadata": {"ticket": 7}}
     async with place.create(script, tools=hands.tools(), context=context) as session:
         await session.run("hello")
+    hands.contexts.sort(key=lambda ctx: ctx.tool_id)
     first, second = hands.contexts
     assert (first.session_id, first.request_id, first.turn_id) == ("s1", "r1", "r1.t1")
     assert [ctx.tool_id for ctx in hands.contexts] == ["r1.t1.a1.c0", "r1.t1.a1.c1"]
@@ -315,9 +316,9 @@ async def test_nobody_knows_what_a_risky_tool_did_whose_time_was_over(any_place:
     told: list[Any] = []
     async with any_place.create([reply("", call("slow")), reply("no")], tools=[slow]) as session:
         await session.send("hello")
+        stream = session.stream()
         with pytest.raises(RecoveryRequired) as required:
-            async for event in session.stream():
-                told.append(event)
+            await drained(stream, told)
         with pytest.raises(RecoveryRequired):
             await session.send("again")
         with pytest.raises(RecoveryRequired):

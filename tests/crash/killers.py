@@ -1,0 +1,95 @@
+"""Ways to die at a chosen place, and the cut that makes every place one of its own."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from typing import Any
+
+from adapters import sqlite_rows
+from adapters.sqlite_driver import sqlite
+from domain import catalogue
+from domain.envelope import Recorded
+from minutebook import loop
+from minutebook.testing.crash import NEVER, KillAt, Tell
+from tests.crash.script import SESSION
+
+
+def label(event: Recorded) -> str:
+    """An event's type and what it is about."""
+    data = event.data
+    of_input = [data.input_id] if hasattr(data, "input_id") else list(getattr(data, "input_ids", ()))
+    about = event.tool_id or event.model_attempt_id or event.turn_id
+    if about is None:
+        about = of_input[0] if event.type.startswith("input_") else event.request_id
+    return f"{event.type} {about or ''}".rstrip()
+
+
+def last_event(journal: str) -> str:
+    """The label of the last event in the file; empty if there is none."""
+    connection = sqlite.connect(journal)
+    try:
+        connection.row_factory = sqlite.Row
+        if not connection.execute("SELECT 1 FROM sqlite_master").fetchall():
+            return ""
+        row = sqlite_rows.find_session(connection, SESSION, None)
+        if row is None:
+            return ""
+        rows = sqlite_rows.read_events(connection, None, SESSION, row.sequence - 1, None, 1)
+        return label(catalogue.open_stored(rows[0]))
+    finally:
+        connection.close()
+
+
+class KillAfter(KillAt):
+    """Kills its process when a commit that ends with a certain event is durable."""
+
+    def __init__(self, event: str, journal: str, tell: Tell, let_run: Callable[[], None]) -> None:
+        super().__init__(NEVER, tell, let_run)
+        self._event, self._journal = event, journal
+
+    def is_due(self, point: str) -> bool:
+        return point == "after_commit" and last_event(self._journal) == self._event
+
+
+def dying_connection(after: str, statement: int, journal: str, tell: Tell) -> type[sqlite.Connection]:
+    """A connection that kills its process before a statement of one transaction.
+
+    Args:
+        after: the last event in the file when that transaction begins.
+        statement: which of its statements, from 1; COMMIT is one of them.
+    """
+
+    class DyingConnection(sqlite.Connection):
+        left = 0
+
+        def execute(self, sql: str, *arguments: Any) -> Any:
+            if sql == "BEGIN IMMEDIATE" and last_event(journal) == after:
+                self.left = statement + 1
+            self._count(sql)
+            return super().execute(sql, *arguments)
+
+        def executemany(self, sql: str, *arguments: Any) -> Any:
+            self._count(sql)
+            return super().executemany(sql, *arguments)
+
+        def _count(self, sql: str) -> None:
+            self.left -= 1
+            if self.left == 0:
+                tell(killed=statement, point=sql[:40])
+                os.kill(os.getpid(), signal.SIGKILL)
+            if sql == "COMMIT":
+                self.left = 0  # that transaction is over, and with it the counting
+
+    return DyingConnection
+
+
+def cut_finely() -> None:
+    """Let the loop of this process put one step into each commit.
+
+    The same loop, rules and store; but every frontier between two steps becomes a
+    place where the journal may end, also those that a loop with room never shows.
+    """
+    assert callable(loop._room)
+    loop._room = lambda entry, needed=0: not entry.events

@@ -1,0 +1,173 @@
+"""A rule as an example: one commit that it refuses, and the nearest one that it allows.
+
+The tables of `test_domain_*.py` are made of these; `test_domain_rules.py` looks
+after every rule having one. The givens below lead to where most rules apply.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from domain import events as ev
+from domain import inputs, turn
+from domain.decider import OnCall
+from domain.envelope import Recorded
+from domain.errors import RuleViolated
+from domain.lifecycle import fold
+from domain.permission import Ask
+from domain.state import State
+from domain.values import Priority, Verdict
+from minutebook.testing.scenario import (
+    SETTINGS,
+    Called,
+    Commit,
+    Scenario,
+    Writing,
+    accepted,
+    created,
+    evaluated,
+    given,
+    recorded,
+    responded,
+    running,
+    scheduled,
+    started,
+)
+
+DIGEST = SETTINGS.digest()
+OTHER = "0" * 64
+
+
+@dataclass(frozen=True)
+class Tampered:
+    """A commit whose events are altered after they were stamped."""
+
+    commit: Commit
+    alter: Callable[[list[Recorded]], list[Recorded]]
+
+
+@dataclass(frozen=True)
+class Direct:
+    """A fold that is called by itself, with one stamped event: what only its caller keeps from it."""
+
+    commit: Commit
+    evolve: Callable[[Recorded], object]
+
+
+Trial = Commit | Tampered | Direct
+
+
+@dataclass(frozen=True)
+class Case:
+    """`rule` refuses `refused` and allows `allowed`, after `given`."""
+
+    rule: str
+    given: tuple[Commit, ...]
+    refused: Trial
+    allowed: Trial
+    then_given: tuple[Commit, ...] | None = None
+
+    def __str__(self) -> str:
+        return self.rule
+
+    def refuse(self) -> RuleViolated:
+        """The refusal, which has to be this rule's."""
+        try:
+            attempt(given(*self.given), self.refused)
+        except RuleViolated as refusal:
+            assert refusal.rule == self.rule
+            return refusal
+        raise AssertionError(f"allowed, although {self.rule}")
+
+    def allow(self) -> None:
+        """The nearest commit that the rule has nothing against."""
+        attempt(given(*(self.given if self.then_given is None else self.then_given)), self.allowed)
+
+
+def attempt(scenario: Scenario, trial: Trial) -> State | object:
+    """Try a commit; raises what the rules raise."""
+    match trial:
+        case Tampered():
+            return fold(scenario.state, trial.alter(scenario.compose(trial.commit).events))
+        case Direct():
+            return trial.evolve(scenario.compose(trial.commit).events[-1])
+        case _:
+            return scenario.compose(trial).state
+
+
+def altered(commit: Commit, *, at: int = 0, **changes: Any) -> Tampered:
+    """A commit with fields of its event at `at` replaced."""
+
+    def alter(events: list[Recorded]) -> list[Recorded]:
+        return [*events[:at], replace(events[at], **changes), *events[at + 1 :]]
+
+    return Tampered(commit, alter)
+
+
+# --- where things stand -----------------------------------------------------------------
+
+START: tuple[Commit, ...] = (created(), accepted())
+#: The first attempt is out.
+TURN: tuple[Commit, ...] = (*START, started())
+#: The last turn is final.
+FINAL: tuple[Commit, ...] = (*TURN, responded(), turn.CompleteTurn(0, "end"))
+
+
+def answered(*called: Called) -> tuple[Commit, ...]:
+    """The response is there, with these calls."""
+    return (*TURN, responded(*called))
+
+
+def ready(called: Called) -> tuple[Commit, ...]:
+    """One call, scheduled."""
+    return (*answered(called), scheduled(0, called))
+
+
+def decided(called: Called, verdict: Verdict = Verdict.ALLOW) -> tuple[Commit, ...]:
+    """One call, scheduled and evaluated."""
+    return (*ready(called), evaluated(0, verdict))
+
+
+def asked(called: Called) -> tuple[Commit, ...]:
+    """One call that a person is asked about."""
+    return (*ready(called), [evaluated(0, Verdict.ASK), OnCall(0, Ask("May it?"))])
+
+
+def begun(called: Called) -> tuple[Commit, ...]:
+    """One call that was started."""
+    return (*decided(called), running(0))
+
+
+def sent(ordinal: int, priority: Priority = Priority.NEXT, target: str | None = "r1") -> Writing:
+    """One more input for the running request."""
+    return inputs.AcceptInput(f"i-{ordinal}", "more", priority, ordinal, target)
+
+
+def compaction_begun(name: str = "c-1") -> Writing:
+    """A compaction begins; no command does that yet."""
+    return recorded(ev.CompactionStarted(compaction_id=name, trigger="size"), aggregate_id=name)
+
+
+def compaction_attempt(
+    number: int = 1, attempt_id: str | None = None, purpose: str = "compaction"
+) -> Writing:
+    """The compaction's model attempt."""
+    payload = ev.ModelRequestStarted.model_validate(
+        {
+            "purpose": purpose,
+            "number": number,
+            "provider": "scripted",
+            "api": "openai-chat",
+            "model": "test-model",
+            "request_digest": OTHER,
+            "request_bytes": 2,
+        }
+    )
+    return recorded(payload, model_attempt_id=attempt_id or f"c-1.a{number}")
+
+
+def ids_of(cases: Iterable[Case]) -> list[str]:
+    """Names for a table's rows."""
+    return [case.rule for case in cases]
