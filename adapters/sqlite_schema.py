@@ -70,13 +70,25 @@ def is_journal(connection: sqlite.Connection, store: str) -> bool:
         sqlite.Error: the engine's own error.
     """
     try:
-        return _is_ours(connection, store)
+        return _at_one_moment(connection, store)
     except sqlite.Error as e:
         if primary_code(e) == NOT_A_DATABASE:
             raise NotAJournal(
                 store, "expected a minutebook journal, found a file that is no SQLite database"
             ) from e
         raise
+
+
+def _at_one_moment(connection: sqlite.Connection, store: str) -> bool:
+    # In one transaction: another process may be making the tables just now.
+    if connection.in_transaction:
+        return _is_ours(connection, store)
+    connection.execute("BEGIN")
+    try:
+        return _is_ours(connection, store)
+    finally:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
 
 
 def _is_ours(connection: sqlite.Connection, store: str) -> bool:

@@ -97,6 +97,8 @@ def _permitted(state: State, call: CallState, running: ToolState, event: Recorde
     decision = call.permission.decision
     match event.data:
         case ev.ToolStarted():
+            own = event.data.input is None or digest(event.data.input) == event.data.input_digest
+            need(own, "the digest is that of the input", event)
             if running.status in (tool.Status.STARTED, tool.Status.UNKNOWN):
                 return
             need(decision is Decision.ALLOW, "started only when the latest decision is allow", event)

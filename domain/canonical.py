@@ -71,7 +71,10 @@ def decode(data: bytes) -> Any:
     """
     try:
         value = orjson.loads(data)
-        return _unescape(value) if _MARK_BYTES in data else value
+        value = _unescape(value) if _MARK_BYTES in data else value
+        if data.count(b"[") + data.count(b"{") > MAX_JSON_DEPTH:
+            escape(value)  # refuses what is nested too deep to be written again
+        return value
     except (ValueError, KeyError, TypeError, RecursionError) as e:
         raise Corrupt("stored value", "canonical JSON", data[:80]) from e
 

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from domain import canonical, events
 from domain.envelope import Recorded, Stored, open_envelope
-from domain.errors import JournalBlocked
+from domain.errors import Corrupt, JournalBlocked
 from domain.events import Payload
 
 
@@ -81,6 +81,8 @@ RESERVED: Final = frozenset(
     }
 )
 
+_MAX_VERSION_DIGITS: Final = 9
+
 #: (type, version) -> plain payload of that version to plain payload of the next one.
 UPCASTERS: Final[dict[tuple[str, int], Callable[[dict[str, Any]], dict[str, Any]]]] = {}
 
@@ -117,23 +119,28 @@ def decode(type_: str, version: int, payload: bytes, sequence: int | None = None
         Corrupt: the bytes are no canonical JSON.
     """
     cls = payload_class(type_, version, sequence)
-    plain = canonical.decode(payload)
-    for step in range(version, cls.version):
-        plain = UPCASTERS[type_, step](plain)
     try:
+        plain = canonical.decode(payload)
+    except Corrupt as e:
+        raise Corrupt("payload", e.expected, payload[:80], sequence) from e
+    try:
+        for step in range(version, cls.version):
+            plain = UPCASTERS[type_, step](plain)
         return cls.model_validate(plain)
     except ValidationError as e:
         first = e.errors(include_url=False, include_input=False)[0]
         where = ".".join(str(part) for part in first["loc"])
-        raise JournalBlocked(
-            "payload", f"the shape of {type_}@{version}", f"{where}: {first['msg']}", sequence
-        ) from e
+        found = f"{where}: {first['msg']}"
+        raise JournalBlocked("payload", f"the shape of {type_}@{version}", found, sequence) from e
+    except (AttributeError, LookupError, TypeError, ValueError) as e:
+        # An upcaster takes the old shape for granted; a stranger's payload need not have it.
+        raise JournalBlocked("payload", f"the shape of {type_}@{version}", repr(e), sequence) from e
 
 
 def open_stored(stored: Stored) -> Recorded:
     """Decode a row wholly: envelope, then typed payload."""
     type_, _, version = stored.topic.rpartition("@")
-    if not version.isdecimal():
+    if not version.isdecimal() or len(version) > _MAX_VERSION_DIGITS:
         raise JournalBlocked("event type", "type@version", stored.topic, stored.sequence)
     if stored.payload is None:
         raise JournalBlocked("payload", "a payload", "nothing (redacted)", stored.sequence)

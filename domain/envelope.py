@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 import orjson
@@ -26,6 +26,12 @@ from domain.values import ActorKind, AggregateKind
 PAYLOAD_DOMAIN: Final = b"minutebook/payload/1\x00"
 JOURNAL_DOMAIN: Final = b"minutebook/journal/1\x00"
 SALT_BYTES: Final = 32
+
+_UTC_OFFSET: Final = timedelta(0)
+_FIELDS: Final = frozenset(
+    "session_id sequence type version aggregate request_id turn_id model_attempt_id tool_id occurred_at "
+    "recorded_at command causation recorded_by actor payload".split()
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,34 +199,68 @@ def open_envelope(stored: Stored, data: Any = None) -> Recorded:
         Corrupt: the envelope does not parse, or contradicts the row's own columns.
     """
     try:
-        plain = canonical.decode(stored.envelope)
-        event = Recorded(
-            session_id=plain["session_id"],
-            sequence=plain["sequence"],
-            type=plain["type"],
-            version=plain["version"],
-            aggregate_kind=AggregateKind(plain["aggregate"]["kind"]),
-            aggregate_id=plain["aggregate"]["id"],
-            request_id=plain["request_id"],
-            turn_id=plain["turn_id"],
-            model_attempt_id=plain["model_attempt_id"],
-            tool_id=plain["tool_id"],
-            occurred_at=datetime.fromisoformat(plain["occurred_at"]),
-            recorded_at=datetime.fromisoformat(plain["recorded_at"]),
-            command_id=plain["command"]["id"],
-            command_index=plain["command"]["index"],
-            command_size=plain["command"]["size"],
-            causation=plain["causation"],
-            recorded_by=Fence(**plain["recorded_by"]) if plain["recorded_by"] else None,
-            actor=Actor(ActorKind(plain["actor"]["kind"]), plain["actor"]["id"]),
-            data=data,
-        )
+        event = _event(canonical.decode(stored.envelope), data)
     except (Corrupt, ValueError, KeyError, TypeError) as e:
         raise Corrupt("envelope", "an envelope of this format", stored.envelope[:80], stored.sequence) from e
     row = (stored.session_id, stored.sequence, stored.topic)
     if (event.session_id, event.sequence, event.topic) != row:
         raise Corrupt("envelope", f"the row's own {row}", (event.event_id, event.topic), stored.sequence)
     return event
+
+
+def _event(plain: dict[str, Any], data: Any) -> Recorded:
+    """The event of an envelope. Whoever wrote it: every field is of its kind and there is no other."""
+    if plain.keys() != _FIELDS:
+        raise ValueError("other fields than an envelope has")
+    aggregate, command, actor = plain["aggregate"], plain["command"], plain["actor"]
+    return Recorded(
+        session_id=_text(plain["session_id"]),
+        sequence=_count(plain["sequence"]),
+        type=_text(plain["type"]),
+        version=_count(plain["version"]),
+        aggregate_kind=AggregateKind(aggregate["kind"]),
+        aggregate_id=_text(aggregate["id"]),
+        request_id=_text_or_none(plain["request_id"]),
+        turn_id=_text_or_none(plain["turn_id"]),
+        model_attempt_id=_text_or_none(plain["model_attempt_id"]),
+        tool_id=_text_or_none(plain["tool_id"]),
+        occurred_at=_moment(plain["occurred_at"]),
+        recorded_at=_moment(plain["recorded_at"]),
+        command_id=_text(command["id"]),
+        command_index=_count(command["index"]),
+        command_size=_count(command["size"]),
+        causation=None if plain["causation"] is None else _count(plain["causation"]),
+        recorded_by=None if plain["recorded_by"] is None else _fence(**plain["recorded_by"]),
+        actor=Actor(ActorKind(actor["kind"]), _text_or_none(actor["id"])),
+        data=data,
+    )
+
+
+def _fence(worker_id: Any, lease_id: Any, token: Any) -> Fence:
+    return Fence(_text(worker_id), _text(lease_id), _count(token))
+
+
+def _text(value: Any) -> str:
+    if type(value) is not str:
+        raise TypeError("text is expected")
+    return value
+
+
+def _text_or_none(value: Any) -> str | None:
+    return None if value is None else _text(value)
+
+
+def _count(value: Any) -> int:
+    if type(value) is not int or value < 0:
+        raise TypeError("a count is expected")
+    return value
+
+
+def _moment(value: Any) -> datetime:
+    moment = datetime.fromisoformat(value)
+    if moment.utcoffset() != _UTC_OFFSET:
+        raise ValueError("a moment in UTC is expected")
+    return moment
 
 
 def claimed_commitment(stored: Stored) -> bytes:

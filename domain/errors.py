@@ -73,8 +73,9 @@ class ValueRefused(Rejected, ValueError):
     code = "VALUE_REFUSED"
 
     def __init__(self, path: str, expected: str, actual: object) -> None:
-        self.path, self.expected, self.actual = path, expected, preview(actual)
-        super().__init__(f"at {path}: expected {expected}, got {self.actual}")
+        # Keys are whatever somebody chose: a path is shown like any other value.
+        self.path, self.expected, self.actual = preview(path, 1000)[1:-1], expected, preview(actual)
+        super().__init__(f"at {self.path}: expected {expected}, got {self.actual}")
 
 
 class RuleViolated(Rejected):

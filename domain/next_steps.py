@@ -197,8 +197,9 @@ def _without_response(state: State, turn: TurnState, in_flight: frozenset[str]) 
 
 
 def _lost_attempt(state: State, attempt: model_attempt.AttemptState) -> Step:
-    assert state.request is not None and state.request.settings is not None
-    policy = state.request.settings.on_lost_attempt
+    assert state.request is not None
+    settings = state.request.settings  # None in a journal from elsewhere: then somebody is asked
+    policy = settings.on_lost_attempt if settings is not None else OnLostAttempt.ASK
     retry = policy is OnLostAttempt.RETRY and not attempt.provider_run_tools
     who = Who.AUTOMATIC if retry else Who.HOST
     evidence = (attempt.started_sequence,)

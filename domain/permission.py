@@ -18,6 +18,7 @@ from typing import Any
 
 from domain import events as ev
 from domain import ids
+from domain.canonical import digest
 from domain.envelope import Recorded
 from domain.errors import RuleViolated
 from domain.events import Payload
@@ -158,6 +159,8 @@ def evolve(state: PermissionState, event: Recorded, policy_digest: str) -> Permi
                 "an updated input has a digest",
                 event,
             )
+            own = data.updated_input is None or digest(data.updated_input) == data.updated_digest
+            need(own, "the digest is that of the updated input", event)
             return replace(
                 state,
                 decision=Decision(data.verdict),

@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
+from pydantic import ValidationError
+
 from domain import canonical
 from domain import events as ev
 from domain.envelope import Recorded
@@ -223,7 +225,7 @@ def create(event: Recorded) -> SessionState:
     data = event.data
     if not isinstance(data, ev.SessionCreated):
         raise RuleViolated("a journal begins with session_created", event.type, event.sequence)
-    settings = Settings.model_validate(data.settings)
+    settings = _settings(event, data.settings)
     need(settings.digest() == data.settings_digest, "the settings have the stated digest", event)
     state = SessionState(data.owner_id, settings, data.settings_digest, data.tools_digest)
     return replace(state, policy_digest=policy_digest(state))
@@ -265,7 +267,7 @@ def evolve(state: SessionState, event: Recorded) -> SessionState:
         case ev.SessionCreated():
             raise RuleViolated("a session is created once", event.type, event.sequence)
         case _:
-            settings = state.settings.changed(changed_values(data))
+            settings = _settings(event, {**state.settings.to_plain(), **changed_values(data)})
             changed = replace(state, settings=settings, settings_digest=settings.digest())
     return replace(changed, policy_digest=policy_digest(changed))
 
@@ -284,6 +286,13 @@ def changed_values(data: Payload) -> dict[str, Any]:
         case ev.SettingsChanged():
             return data.values
     raise AssertionError(data.type)
+
+
+def _settings(event: Recorded, plain: dict[str, Any]) -> Settings:
+    try:
+        return Settings.model_validate(plain)
+    except ValidationError as e:
+        raise RuleViolated("the settings are settings", event.type, event.sequence) from e
 
 
 def _rule(data: ev.PermissionRuleSet, verdict: Verdict) -> RuleState:

@@ -32,11 +32,12 @@ class Settings(BaseModel):
 
     def to_plain(self) -> dict[str, Any]:
         """As stored."""
-        return self.model_dump(mode="json")
+        words = {"permission_mode": self.permission_mode.value, "on_lost_attempt": self.on_lost_attempt.value}
+        return {**self.model_dump(), **words}
 
     def digest(self) -> str:
-        """SHA-256 (hex) of the stored form."""
-        return canonical.digest(self.to_plain())
+        """SHA-256 (hex) of what differs from the defaults: a setting that is added later changes none."""
+        return canonical.digest(self.model_dump(exclude_defaults=True))
 
     def changed(self, values: dict[str, Any]) -> Settings:
         """A copy with some values replaced, validated again."""

@@ -114,7 +114,6 @@ class Status(StrEnum):
 TERMINAL = frozenset({Status.COMPLETED, Status.FAILED, Status.CANCELLED, Status.REJECTED})
 #: Neither ended nor of unknown outcome: a turn cannot end over one of these.
 OPEN = frozenset({Status.SCHEDULED, Status.STARTED, Status.SUSPENDED, Status.RESUMED})
-_STOPPABLE = OPEN | {Status.UNKNOWN}
 _STRENGTH = {SideEffect.PURE: 0, SideEffect.IDEMPOTENT: 1, SideEffect.NON_IDEMPOTENT: 2}
 
 
@@ -220,10 +219,8 @@ def evolve(state: ToolState, event: Recorded) -> ToolState:
             need(ok, "completed only from started, unknown or resumed", event)
             return _now(state, event, Status.COMPLETED)
         case ev.ToolFailed():
-            need(status in _STOPPABLE, "failed only while it has not ended", event)
             return _now(state, event, Status.FAILED)
         case ev.ToolCancelled():
-            need(status in _STOPPABLE, "cancelled only while it has not ended", event)
             return _now(state, event, Status.CANCELLED)
         case ev.ToolOutcomeUnknown():
             need(status is Status.STARTED, "unknown only from started", event)

@@ -19,6 +19,7 @@ from domain.errors import ArgumentsRefused, InvalidOptions, preview
 from domain.limits import MAX_PAYLOAD_BYTES
 from domain.next_steps import Action, Step
 from domain.ports import ModelProvider, Parameters
+from domain.settings import Settings
 from domain.state import CallState, State
 from domain.values import Priority, SideEffect, Verdict
 from minutebook.arguments import bind
@@ -87,7 +88,7 @@ class Carrier:
         """The commands of an automatic step, in order; launches come last."""
         match step.action:
             case Action.START_NEXT_REQUEST:
-                yield _accept(state, step.subject)
+                yield _accept(state, step.subject, self._conversation.metadata.get(step.subject, {}))
             case Action.RESUME_REQUEST:
                 yield from _begin_request(state)
             case Action.NEXT_ATTEMPT:
@@ -281,12 +282,20 @@ def policy_of(state: State) -> Policy:
     )
 
 
-def _accept(state: State, input_id: str) -> Command:
+def _accept(state: State, input_id: str, metadata: dict[str, Any]) -> Command:
     assert state.session is not None
     item = state.queue.find(input_id)
     settings = state.session.settings
     max_turns = item.max_turns if item and item.max_turns else settings.max_turns
-    return request.AcceptRequest(input_id, settings, settings.context, max_turns)
+    return request.AcceptRequest(input_id, settings, context_of(settings, metadata), max_turns)
+
+
+def context_of(settings: Settings, metadata: dict[str, Any]) -> dict[str, Any]:
+    """The context of a request: the session's, and the metadata that came with its input."""
+    if not metadata:
+        return settings.context
+    kept = settings.context.get("metadata") or {}
+    return {**settings.context, "metadata": {**kept, **metadata}}
 
 
 def _begin_request(state: State) -> Iterator[Command]:

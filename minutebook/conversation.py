@@ -25,6 +25,8 @@ class Conversation:
         self.transcript = Transcript()
         #: Inputs that a person changed, by call, while the call is open.
         self.updated_inputs: dict[str, dict[str, Any]] = {}
+        #: Metadata of inputs that wait, by input.
+        self.metadata: dict[str, dict[str, Any]] = {}
         #: Answers given in this session, by interaction.
         self.decisions: dict[str, Decision] = {}
         self._provider = provider
@@ -44,6 +46,10 @@ class Conversation:
             case ev.ToolResumed():
                 assert event.tool_id is not None
                 self.decisions[event.tool_id] = Decision(event.tool_id, "answered", event.sequence)
+            case ev.InputAccepted() if event.data.metadata:
+                self.metadata[event.data.input_id] = event.data.metadata
+            case ev.RequestAccepted() | ev.InputCancelled():
+                self.metadata.pop(event.data.input_id, None)
             case ev.TurnCompleted() | ev.TurnAborted():
                 self.updated_inputs.clear()
 

@@ -226,7 +226,19 @@ class Loop:
         wanted = next_steps(entry.state, self._in_flight())
         due = (s for s in wanted if s.action is Action.EVALUATE)
         if any(evaluating(s.subject) == landing.subject for s in due):
-            self._add(entry, self._carrier.evaluation(entry.state, index, verdict), POLICY)
+            self._append(entry, self._carrier.evaluation(entry.state, index, verdict))
+
+    def _append(self, entry: Entry, command: Command) -> None:
+        """Add what the loop decided. An evaluation and what follows from it are one commit."""
+        if not isinstance(command, OnCall) or not isinstance(command.command, permission.Evaluate):
+            self._add(entry, command)
+            return
+        self._add(entry, command, POLICY)
+        for step in next_steps(entry.state, self._in_flight()):
+            if step.index == command.index and step.action in (Action.ASK, Action.CANCEL_TOOL):
+                for item in self._carrier.commands(entry.state, step):
+                    assert not isinstance(item, Launch)
+                    self._add(entry, item)
 
     def _add(self, entry: Entry, command: Command, actor: Actor = HOST) -> None:
         for event in entry.add(command, actor):
@@ -279,8 +291,7 @@ class Loop:
             if isinstance(item, SendRequest | RunTool | AskHandler | AskPerson):
                 launches.append(item)
             else:
-                evaluates = isinstance(item, OnCall) and isinstance(item.command, permission.Evaluate)
-                self._add(entry, item, POLICY if evaluates else HOST)
+                self._append(entry, item)
         return (len(entry.events), len(launches)) != before
 
     # --- waiting ---------------------------------------------------------------------------

@@ -35,6 +35,7 @@ from domain.state import State, UnsettledEffect
 from domain.values import ActorKind, Priority
 from minutebook.answers import Answers
 from minutebook.book import Book
+from minutebook.carrying import context_of
 from minutebook.config import SessionConfig
 from minutebook.conversation import Conversation
 from minutebook.feed import Feed
@@ -248,6 +249,7 @@ class Session:
             input_id: makes the call idempotent: a second one with the same content
                 returns the first one's receipt.
             max_turns: for the request it starts.
+            metadata: for the tools of the request it starts, added to the session's own.
 
         Returns:
             The receipt, after the input is durable.
@@ -326,7 +328,7 @@ class Session:
         assert state.session is not None
         settings = state.session.settings
         start = request.AcceptRequest(
-            entry.command_id, settings, settings.context, max_turns or settings.max_turns
+            entry.command_id, settings, context_of(settings, metadata), max_turns or settings.max_turns
         )
         (begun,) = entry.add(start, USER)
         return InputReceipt("started", self.id, entry.command_id, given, accepted.sequence, begun.request_id)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import AsyncIterator
-from datetime import datetime
 from typing import Any, Final
 
 from domain.errors import InvalidOptions
@@ -22,7 +21,7 @@ from recovery.pages import Pages
 from recovery.plan import Kind, RecoveryPlan, plan_of
 from recovery.reading import load
 from recovery.replaying import replay as rebuild
-from recovery.timeline import Moment, Timeline
+from recovery.timeline import Timeline
 from recovery.verify import Result, Verification
 from recovery.verify import verify as verify_session
 
@@ -205,25 +204,22 @@ async def replay(options: argparse.Namespace) -> int:
 
 async def timeline(options: argparse.Namespace) -> int:
     """Print the minutes page by page, also events of unknown types."""
-    from recovery.report_history import print_problem, print_timeline
+    from recovery.report_history import TIMELINE_HEAD, print_problem, timeline_lines
     from recovery.terminal import console
 
-    to, minutes, date = console(), Timeline(), None
-    left: int = options.limit or sys.maxsize
-    header = True
+    minutes, date, left = Timeline(), None, options.limit or sys.maxsize
+    print(TIMELINE_HEAD)
     async with stores.open_reader(options.journal, owner_id=options.owner) as reader:
         pages = Pages(reader, options.session, known_types=False)
         async for rows in pages:
             moments = [m for m in map(minutes.moment, rows) if m.sequence > options.after][:left]
-            if moments:
-                print_timeline(moments, to, header=header, date=date)
-                header, date, left = False, _last(moments), left - len(moments)
+            for moment in moments:
+                print(*timeline_lines(moment, date), sep="\n")
+                date = moment.at
+            left -= len(moments)
             if not left:
                 return OK
-        if pages.problem is not None:
-            print_problem(pages.problem, to)
-    return OK if pages.problem is None else UNREADABLE
-
-
-def _last(moments: list[Moment]) -> datetime:
-    return moments[-1].at
+    if pages.problem is None:
+        return OK
+    print_problem(pages.problem, console())
+    return UNREADABLE

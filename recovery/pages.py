@@ -17,7 +17,8 @@ from recovery.chain import ChainCheck
 from recovery.problem import Blocked, problem_of
 from recovery.reading import find_row
 
-PAGE: Final = 512
+#: Rows of a page: about a megabyte; fewer would be mostly waiting for the reading thread.
+PAGE: Final = 1024
 
 #: Every `type@version` that this library can decode.
 KNOWN_TOPICS: Final = frozenset(

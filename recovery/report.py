@@ -103,7 +103,9 @@ def _print_items(plan: RecoveryPlan, to: Console) -> None:
         )
     to.print(made)
     if plan.kind is Kind.BLOCKED:
-        line(to, "  From 2 on: the plan as of event ", shown(plan.head_sequence), ", the last whole command.")
+        line(
+            to, "  From 2 on: the plan as of event ", shown(plan.head_sequence), ", the last whole command.\n"
+        )
 
 
 def events(evidence: tuple[int, ...]) -> str:

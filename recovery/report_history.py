@@ -6,7 +6,7 @@ Printing only; everything that a journal may hold is escaped on its way (see
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -15,6 +15,7 @@ from rich.text import Text
 
 from projections.transcript import Exchange, UserItem
 from projections.usage import Sum
+from recovery.escape import brief, visible
 from recovery.problem import Blocked
 from recovery.replaying import Replay
 from recovery.terminal import line, pairs, short, shown, table
@@ -72,30 +73,27 @@ def print_problem(problem: Blocked, to: Console) -> None:
 
 # --- timeline ---------------------------------------------------------------------------
 
-
-def print_timeline(moments: Iterable[Moment], to: Console, *, header: bool, date: datetime | None) -> None:
-    """One page of a timeline; `date` is the day of the moment before it."""
-    made = table(None, "event", "time", "what", "who", "cause", "took", ratios=(0, 0, 12, 5, 0, 0))
-    made.show_header = header
-    made.columns[0].min_width, made.columns[1].min_width = 5, 12
-    made.columns[4].min_width, made.columns[5].min_width = 5, 7
-    for moment in moments:
-        day = f"{moment.at:%Y-%m-%d}\n" if date is None or moment.at.date() != date.date() else ""
-        date = moment.at
-        made.add_row(
-            str(moment.sequence),
-            f"{day}{moment.at:%H:%M:%S}.{moment.at.microsecond // 1000:03d}",
-            _what(moment),
-            shown(moment.who),
-            str(moment.cause) if moment.cause else "",
-            duration(moment.took) if moment.took is not None else "",
-        )
-    to.print(made)
+TIMELINE_HEAD: Final = f"{'event':>8}  {'time':<12}  {'took':>7}  {'cause':>7}  {'who':<18}  what"
+_INDENT: Final = " " * 24
 
 
-def _what(moment: Moment) -> Text:
-    what = Text.assemble(shown(moment.type, "bold"), " ", shown(moment.subject))
-    return Text.assemble(what, "\n", short(moment.what)) if moment.what else what
+def timeline_lines(moment: Moment, date: datetime | None) -> Iterator[str]:
+    """One moment as plain lines, what may be long at their ends.
+
+    Plain, because a table of a million rows would take hours to lay out.
+
+    Args:
+        date: when the moment before it was; a new day gets a line of its own.
+    """
+    if date is None or moment.at.date() != date.date():
+        yield f"{moment.at:%Y-%m-%d}"
+    took = duration(moment.took) if moment.took is not None else ""
+    who, subject = visible(moment.who), visible(moment.subject)
+    time = f"{moment.at:%H:%M:%S}.{moment.at.microsecond // 1000:03d}"
+    cause = moment.cause or ""
+    yield f"{moment.sequence:>8}  {time}  {took:>7}  {cause:>7}  {who:<18}  {moment.type} {subject}"
+    if moment.what:
+        yield _INDENT + brief(moment.what)
 
 
 def duration(took: timedelta) -> str:
@@ -116,14 +114,21 @@ def print_replay(found: Replay, to: Console) -> None:
     facts = found.session.facts
     line(to, Text("session ", "dim"), shown(found.session_id, "bold"), f" as of event {found.sequence}")
     ended = ", ".join(f"{count} {how}" for how, count in facts.ended) or "none ended"
-    counts = f"{facts.inputs} inputs, {facts.requests} requests ({ended}), {facts.turns} turns"
+    counts = ", ".join(
+        [
+            _many(facts.inputs, "input"),
+            f"{_many(facts.requests, 'request')} ({ended})",
+            _many(facts.turns, "turn"),
+            _many(facts.tool_runs, "tool run"),
+        ]
+    )
     to.print(
         pairs(
             [
                 ("owner", shown(facts.owner_id)),
                 ("model", shown(facts.model)),
                 ("status", shown(facts.status + (f", in {facts.request_id}" if facts.request_id else ""))),
-                ("counts", shown(f"{counts}, {facts.tool_runs} tool runs")),
+                ("counts", shown(counts)),
             ]
         )
     )
@@ -133,6 +138,10 @@ def print_replay(found: Replay, to: Console) -> None:
     _print_usage(found, to)
     if found.problem is not None:
         print_problem(found.problem, to)
+
+
+def _many(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"
 
 
 def _print_transcript(found: Replay, to: Console) -> None:

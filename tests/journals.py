@@ -138,6 +138,7 @@ class Altered:
     rows_read: int = 0
     snapshots_read: int = 0
     asked: list[tuple[int, int | None]] = field(default_factory=list)
+    largest_page: int = 0
 
     @property
     def name(self) -> str:
@@ -154,6 +155,7 @@ class Altered:
         self, session_id: str, *, after: int = 0, upto: int | None = None, limit: int = 256
     ) -> Sequence[Stored]:
         self.asked.append((after, upto))
+        self.largest_page = max(self.largest_page, limit)
         rows = await self.reader.read(session_id, after=after, upto=upto, limit=limit)
         shown = [row for row in map(self.alter, rows) if row is not None]
         self.rows_read += len(shown)

@@ -66,18 +66,18 @@ class KillAt:
     def __call__(self, point: str) -> None:
         with self._lock:
             self.passed.append(point)
-            due = self.is_due(point)
+            number, due = len(self.passed), self.is_due(point)
         if due:
-            self._die(point)
+            self._die(number, point)
 
     def is_due(self, point: str) -> bool:
         """Whether to die at this point, the latest of `passed`. To be overridden for other rules."""
         return len(self.passed) == self.number
 
-    def _die(self, point: str) -> None:
+    def _die(self, number: int, point: str) -> None:
         if self.let_run is not None and threading.get_ident() != self._home:
             self.let_run()
-        self._tell(killed=len(self.passed), point=point)
+        self._tell(killed=number, point=point)
         os.kill(os.getpid(), signal.SIGKILL)
 
 

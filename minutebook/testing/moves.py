@@ -27,6 +27,8 @@ from minutebook.testing.world import Move, World
 #: The input that a person may put in place of the declared one.
 UPDATED: Final = {"changed": True}
 
+_BEFORE_START = frozenset({Status.SCHEDULED, Status.RESUMED})
+
 Outcomes = Iterator[tuple[tuple[Writing, ...], frozenset[str]]]
 
 # --- the steps of a plan ------------------------------------------------------------------
@@ -236,9 +238,11 @@ def _await(state: State, subject: str, in_flight: frozenset[str], world: World) 
     for call in state.calls:
         if subject not in (call.call_id, evaluating(call.call_id)):
             continue
-        if evaluating(call.call_id) in in_flight:
+        if call.tool is None:
+            continue
+        if evaluating(call.call_id) in in_flight and call.tool.status in _BEFORE_START:
             yield from _evaluate(state, call, in_flight, world)
-        elif call.tool is not None and call.tool.status is Status.STARTED:
+        elif call.tool.status is Status.STARTED:
             yield from _run_ends(call, left, world, told=stop(subject) in in_flight)
 
 

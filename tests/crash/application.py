@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
+from typing import Any
 
 import anyio
 import anyio._backends._asyncio
-import anyio._backends._trio  # noqa: F401 - like the line above, so that no child has to
+import anyio._backends._trio
 
 import minutebook as mb
 from adapters.sqlite_store import SqliteStore
@@ -23,8 +24,8 @@ from minutebook import compose as compose
 from minutebook.testing.crash import NEVER, KillAt, Tell, Witness, loop_turns
 from recovery.reading import load
 from tests.crash.examination import examine as examine
-from tests.crash.killers import KillAfter, cut_finely, dying_connection
-from tests.crash.program import CONFLICT, Program
+from tests.crash.killers import KillAfter, cut_finely, dying_connection, failing_connection
+from tests.crash.program import CONFLICT, Program, Story
 from tests.crash.script import SESSION, World, worlds
 from tests.crash.staying import answer_late as answer_late
 from tests.crash.staying import go_on as go_on
@@ -39,10 +40,10 @@ def live(
     kill_at: int = NEVER,
     kill_after: str = "",
     kill_in: tuple[str, int] | None = None,
+    fail_at: tuple[int, str] | None = None,
     fine: bool = False,
-    on_lost_attempt: str = "ask",
-    steered: bool = False,
     backend: str = "asyncio",
+    **story: Any,
 ) -> None:
     """Start the application, for the first time or again.
 
@@ -50,22 +51,28 @@ def live(
         kill_at: number of the point to die at.
         kill_after: the event to die after, as `killers.label` gives it; in place of `kill_at`.
         kill_in: the last event before a transaction, and the statement of it to die before.
+        fail_at: which COMMIT fails, and how, as for `killers.failing_connection`.
         fine: see `killers.cut_finely`.
+        story: fields of `program.Story`.
     """
     if fine:
         cut_finely()
 
     async def main() -> None:
         let_run = loop_turns()
-        probe = KillAfter(kill_after, journal, tell, let_run) if kill_after else KillAt(kill_at, tell, let_run)
+        probe = (
+            KillAfter(kill_after, journal, tell, let_run) if kill_after else KillAt(kill_at, tell, let_run)
+        )
         store = SqliteStore(journal, probe=probe)
         if kill_in is not None:
             store = replace(store, connection_class=dying_connection(*kill_in, journal, tell))
+        if fail_at is not None:
+            store = replace(store, connection_class=failing_connection(*fail_at))
         world = World(Witness(witness), probe)
         worlds.append(world)
         try:
-            await Program(tell, store, world, mb.OnLostAttempt(on_lost_attempt), steered).run()
-        except mb.errors.LeaseConflict as conflict:
+            await Program(tell, store, world, Story(**story)).run()
+        except (mb.errors.Conflict, mb.errors.SessionExists) as conflict:
             tell(conflict=str(conflict))
             sys.exit(CONFLICT)
         tell(points=probe.passed)
@@ -80,7 +87,9 @@ def begin_hook(tell: Tell, journal: str, witness: str) -> None:
         probe = KillAfter("input_preparation_started i-1", journal, tell, loop_turns())
         ids, process = SystemIds(), this_process()
         async with SqliteStore(journal, probe=probe).open() as opened:
-            holder = Holder("hooks", ids.new("l"), process.boot_id, process.process_id, process.process_started)
+            holder = Holder(
+                "hooks", ids.new("l"), process.boot_id, process.process_id, process.process_started
+            )
             lease = await opened.leases.acquire(SESSION, holder, 30_000)
             loaded = await load(opened, SESSION)
             fence = Fence(holder.worker_id, holder.lease_id, lease.token)

@@ -32,7 +32,9 @@ def test_every_pair(part: int, variant: str, servers: list[ForkServer]) -> None:
 
     def lives(place: int) -> list[Lived]:
         return [
-            lived for first in firsts[place :: len(servers)] for lived in seconds(servers[place], variant, first)
+            lived
+            for first in firsts[place :: len(servers)]
+            for lived in seconds(servers[place], variant, first)
         ]
 
     for found in in_parallel(len(servers), lives):

@@ -66,7 +66,8 @@ class Life:
 
     def start(self, kill_at: int = NEVER, **more: Any) -> Ended:
         """Start the application, for the first time or again, and wait for its end."""
-        running = self.server.start("live", **self.files, **self.options, kill_at=kill_at, **more)
+        arguments = {**self.files, **self.options, "kill_at": kill_at, **more}
+        running = self.server.start("live", **arguments)
         return self.finish(running)
 
     def seen_by(self, server: ForkServer) -> Life:

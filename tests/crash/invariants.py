@@ -99,7 +99,7 @@ def no_input_is_lost(life: Evidence) -> Iterator[str]:
             yield f"the receipt of {line['receipt']} was given, and it is not in the journal"
     for input_id, times in (accepted | left).items():
         if accepted[input_id] != 1 or times > 1:
-            yield f"{input_id} was accepted {accepted[input_id]} times, it left the queue {left[input_id]} times"
+            yield f"{input_id} came in {accepted[input_id]} times, it left {left[input_id]} times"
 
 
 def visible_is_durable(life: Evidence) -> Iterator[str]:

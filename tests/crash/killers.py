@@ -1,14 +1,15 @@
-"""Ways to die at a chosen place, and the cut that makes every place one of its own."""
+"""Ways to die or to fail at a chosen place, and the cut that makes every place one of its own."""
 
 from __future__ import annotations
 
 import os
 import signal
 from collections.abc import Callable
+from itertools import count
 from typing import Any
 
 from adapters import sqlite_rows
-from adapters.sqlite_driver import sqlite
+from adapters.sqlite_driver import FULL, IO_ERROR, sqlite
 from domain import catalogue
 from domain.envelope import Recorded
 from minutebook import loop
@@ -83,6 +84,37 @@ def dying_connection(after: str, statement: int, journal: str, tell: Tell) -> ty
                 self.left = 0  # that transaction is over, and with it the counting
 
     return DyingConnection
+
+
+def failing_connection(number: int, how: str) -> type[sqlite.Connection]:
+    """A connection whose process cannot carry out one COMMIT of events.
+
+    Args:
+        number: which of those COMMITs of the process, from 1.
+        how: "full" (the disk is), "unanswered" (it happens, and the error says otherwise) or
+            "undone" (it does not happen, and the error does not say so).
+    """
+    commits = count(1)
+
+    class FailingConnection(sqlite.Connection):
+        has_events = False
+
+        def executemany(self, sql: str, *arguments: Any) -> Any:
+            self.has_events = True
+            return super().executemany(sql, *arguments)
+
+        def execute(self, sql: str, *arguments: Any) -> Any:
+            due = sql == "COMMIT" and self.has_events and next(commits) == number
+            self.has_events = self.has_events and sql != "COMMIT"
+            if not due:
+                return super().execute(sql, *arguments)
+            if how != "full":
+                super().execute("COMMIT" if how == "unanswered" else "ROLLBACK")
+            error = sqlite.OperationalError(f"made up: {how}")
+            error.sqlite_errorcode = FULL if how == "full" else IO_ERROR
+            raise error
+
+    return FailingConnection
 
 
 def cut_finely() -> None:

@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 #: Options of `live`. As the library works, and with each step in a commit of its own.
 VARIANTS: Final[dict[str, dict[str, Any]]] = {
-    "as it is": {},
+    "as it is": {"fillers": 75},
     "step by step": {"fine": True, "on_lost_attempt": "retry", "backend": "trio"},
 }
 

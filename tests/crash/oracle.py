@@ -24,12 +24,18 @@ REQUEST_ENDS = ("request_completed", "request_failed", "request_interrupted", "r
 
 @dataclass(slots=True)
 class Call:
-    """One call of the latest response. `stands`: the last that was recorded of it."""
+    """One call of the latest response.
+
+    Args:
+        stands: the last that was recorded of it.
+        policy: the number of the policy under which it was last evaluated.
+    """
 
     id: str
     parses: bool
     stands: str = "declared"
     verdict: str = ""
+    policy: int = 0
     side_effect: str = ""
     runs: int = 0
 
@@ -39,6 +45,7 @@ class Place:
     """Where a journal ends."""
 
     open: bool = False
+    policy: int = 0
     pending: dict[str, str] = field(default_factory=dict)
     aimed: dict[str, str] = field(default_factory=dict)
     request: str = ""
@@ -114,6 +121,8 @@ def _of_call(place: Place, call: Call) -> Iterator[Item]:
             yield ("reject_call" if now or not call.parses else "schedule_call"), call.id
         case "scheduled" if now or call.verdict == "deny":
             yield "cancel_tool", call.id
+        case "scheduled" if call.verdict == "allow" and call.policy != place.policy:
+            yield "evaluate", call.id
         case "scheduled":
             action = {"": "evaluate", "ask": "ask", "pending": "resolve_permissions", "allow": "start_tool"}
             yield action[call.verdict], call.id
@@ -134,6 +143,8 @@ def _read(place: Place, event: Recorded, data: Any) -> None:
             place.retry_lost = data.settings.get("on_lost_attempt") == "retry"
         case "session_closed":
             place.open = False
+        case "permission_mode_changed":
+            place.policy += 1
         case "input_accepted" | "input_cancelled" | "input_applied":
             _read_input(place, event.type, data)
         case "input_preparation_started":
@@ -152,10 +163,12 @@ def _read(place: Place, event: Recorded, data: Any) -> None:
         case _ if event.tool_id is not None:
             call = next(c for c in place.calls if c.id == event.tool_id)
             _read_call(call, event.type, data)
+            if event.type == "permission_evaluated":
+                call.policy = place.policy
         case _ if event.model_attempt_id is not None:
             _read_attempt(place, event, data)
         case _:
-            assert event.type == "session_resumed", f"nobody foresaw {event.type}"
+            assert event.type in ("session_resumed", "notice_recorded"), f"nobody foresaw {event.type}"
 
 
 def _read_input(place: Place, type_: str, data: Any) -> None:

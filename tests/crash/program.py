@@ -14,9 +14,10 @@ import anyio
 import minutebook as mb
 from adapters.sqlite_store import SqliteStore
 from domain import inputs
+from domain.session import Note
 from minutebook.testing.crash import Tell
 from minutebook.testing.scripted import Attempt, ScriptedProvider, Sent
-from recovery.plan import PlanItem
+from recovery.items import PlanItem
 from tests.crash.script import INPUTS, SESSION, STEER, TOOLS, World, answer, output_of
 
 #: What a process returns that another one kept out.
@@ -24,21 +25,30 @@ CONFLICT = 75
 ENDS = ("request_completed", "request_failed", "request_interrupted")
 
 
-@dataclass(slots=True)
-class Program:
-    """One process of the application.
+@dataclass(frozen=True, slots=True)
+class Story:
+    """How the application is started.
 
     Args:
-        store: opened as often as need be.
-        on_lost_attempt: the session's setting.
+        on_lost_attempt, permission_mode: the session's settings.
         steered: the second request is steered by an input of priority `now`, not aborted.
+        fillers: how many events a new session gets at first, so that a snapshot falls due later.
     """
+
+    on_lost_attempt: mb.OnLostAttempt = mb.OnLostAttempt.ASK
+    permission_mode: mb.PermissionMode = mb.PermissionMode.AUTO_EDIT
+    steered: bool = False
+    fillers: int = 0
+
+
+@dataclass(slots=True)
+class Program:
+    """One process of the application. `store` is opened as often as need be."""
 
     tell: Tell
     store: SqliteStore
     world: World
-    on_lost_attempt: mb.OnLostAttempt
-    steered: bool
+    story: Story
     ended: dict[str, anyio.Event] = field(default_factory=lambda: {i: anyio.Event() for i in INPUTS})
 
     async def run(self) -> None:
@@ -66,21 +76,24 @@ class Program:
             return await stack.enter_async_context(resuming)
         except mb.errors.SessionNotFound:
             creating = mb.create_session(self._config(), store=self.store, session_id=SESSION)
-            return await stack.enter_async_context(creating)
+            session = await stack.enter_async_context(creating)
+            if self.story.fillers:
+                await session._do("fill", *[Note("filler", "one of many")] * self.story.fillers)
+            return session
 
     def _config(self) -> mb.SessionConfig:
         return mb.SessionConfig(
             provider=ScriptedProvider(self._asked),
             model="scripted",
             tools=TOOLS,
-            permission_mode=mb.PermissionMode.AUTO_EDIT,
-            on_lost_attempt=self.on_lost_attempt,
+            permission_mode=self.story.permission_mode,
+            on_lost_attempt=self.story.on_lost_attempt,
             probe=self.world.probe,
         )
 
     def _asked(self, request: Sent) -> Attempt:
         self.world.witness.record(request.attempt_id, "asked")
-        return answer(request.attempt_id, self.steered)
+        return answer(request.attempt_id, self.story.steered)
 
     # --- what the people do -----------------------------------------------------------------
 
@@ -117,7 +130,7 @@ class Program:
                     requests[event.request_id or ""] = event.data.input_id
                     if event.sequence > opened_at:
                         tasks.start_soon(self._follow, session)
-                if self.steered and event.type == "model_request_started" and event.turn_id == "r2.t1":
+                if self.story.steered and event.type == "model_request_started" and event.turn_id == "r2.t1":
                     await self._steer(session)
                 if event.type in ENDS:
                     self.ended[requests[event.request_id or ""]].set()

@@ -7,13 +7,13 @@ any fork; the world they touch is put here by each process.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import anyio
 
 import minutebook as mb
 from domain.errors import ModelFailed
+from domain.ports import Probe
 from minutebook.testing.crash import Witness
 from minutebook.testing.scripted import Attempt, Gate, call, reply
 
@@ -56,7 +56,7 @@ class World:
     """What the tools touch: a witness of effects, and what the application let them know."""
 
     witness: Witness
-    probe: Callable[[str], None]
+    probe: Probe
     looked: anyio.Event = field(default_factory=anyio.Event)
 
     def effect(self, name: str, ctx: mb.ToolContext) -> None:

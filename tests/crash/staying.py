@@ -11,7 +11,6 @@ import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import NoReturn
 
 import anyio
 
@@ -191,7 +190,7 @@ def answer_late(tell: Tell, journal: str, witness: str, pipe: str) -> None:
 def take_over(tell: Tell, journal: str, witness: str, hours_ahead: float) -> None:
     """Take the session's lease, write nothing, and stay."""
 
-    async def main() -> NoReturn:
+    async def main() -> None:
         store = SqliteStore(journal, clock=ClockAhead(hours_ahead))
         async with mb.open_coordinator(SESSION, store=store) as coordinator:
             tell(lease=coordinator.plan.lease and coordinator.plan.lease.token)

@@ -16,8 +16,6 @@ import pytest
 from minutebook.testing.crash import Ended, Witness, every_kill
 from minutebook.testing.fork_server import ForkServer
 from tests.crash.harness import Examination, Life, new_life
-from tests.crash.invariants import same_story
-from tests.crash.script import INPUTS
 
 FINE: Final[dict[str, Any]] = {"fine": True}
 STEERED: Final[dict[str, Any]] = {"fine": True, "steered": True}
@@ -298,6 +296,25 @@ def test_killed_after_the_closing_commit(server: ForkServer) -> None:
         assert (found.wrong, found.plan) == ([], [("start_next_request", "i-3")])
         assert found.commits[-1] == ["turn_aborted r2.t1", "request_interrupted r2"]
         assert lived_to_its_end(life, (nothing_begins_after("abort_requested r2", "r2"),)) == []
+
+
+# --- an allowance is good for one policy --------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("allowed", "call"),
+    [(f"permission_evaluated {PUT}", PUT), (f"permission_resolved {MAIL}", MAIL)],
+    ids=["by the policy", "by a person"],
+)
+def test_killed_after_allowing_what_the_new_policy_denies(
+    allowed: str, call: str, server: ForkServer
+) -> None:
+    with new_life(server, **FINE) as life:
+        killed_after(life, allowed)
+        assert (f"start_tool {call}") in [f"{action} {subject}" for action, subject in life.examine().plan]
+        life.options["permission_mode"] = "plan"
+        nevers = (ran(call), in_order(allowed, f"permission_evaluated {call}", f"tool_cancelled {call}"))
+        assert lived_to_its_end(life, nevers) == []
 
 
 # --- words ------------------------------------------------------------------------------------

@@ -78,7 +78,9 @@ def left(life: Life, how: str, moment: str, backend: str) -> Ended:
 def _check_frontier(life: Life, expected: Left) -> None:
     found = life.examine()
     assert (found.wrong, found.events[-1], found.plan) == ([], expected.last, expected.plan)
-    assert not any(e.startswith(("session_closed", "request_interrupted", "request_failed")) for e in found.events)
+    assert not any(
+        e.startswith(("session_closed", "request_interrupted", "request_failed")) for e in found.events
+    )
     assert found.holder is None
 
 

@@ -28,7 +28,7 @@ from minutebook.tool_definition import ToolDefinition, tool
 from recovery.coordinator import RecoveryCoordinator
 from recovery.plan import RecoveryPlan, plan_of
 from recovery.reading import load
-from tests.session import order
+from tests.session import order, wire_rules
 from tests.session.faults import WatchedStore
 from tests.session.watching import Watch
 
@@ -42,11 +42,14 @@ class Place:
 
     store: WatchedStore = field(default_factory=lambda: WatchedStore(MemoryStore()))
     timer: Timer = field(default_factory=SystemClock)
+    providers: list[ScriptedProvider] = field(default_factory=list, repr=False)
 
     def config(self, provider: ModelProvider | Sequence[Attempt], **options: Any) -> SessionConfig:
         """A configuration; a list of attempts becomes a scripted provider."""
         if isinstance(provider, Sequence):
             provider = ScriptedProvider(provider)
+        if isinstance(provider, ScriptedProvider):
+            self.providers.append(provider)
         return SessionConfig(**{"provider": provider, "model": "test-model", **options})
 
     def create(
@@ -110,7 +113,10 @@ class Place:
             yield coordinator
 
     async def check(self) -> None:
-        """Hold every journal of the store against the order contract and the rules."""
+        """Hold every journal of the store against the order contract and the rules, and
+        everything that was sent to a model against the rules of its dialect."""
+        for sent in (sent for provider in self.providers for sent in provider.sent):
+            wire_rules.check(sent.messages)
         async with self.reader() as reader:
             for row in await reader.sessions():
                 order.check(await self.events(row.session_id))

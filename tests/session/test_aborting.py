@@ -10,6 +10,7 @@ import anyio
 import pytest
 
 from domain.envelope import Recorded
+from domain.errors import UnsettledEffectsFull
 from domain.values import Interrupt, SideEffect, ToolKind
 from minutebook import stream_events as se
 from minutebook.interactions import Approve
@@ -19,6 +20,7 @@ from minutebook.testing.scripted import Gate, ScriptedProvider, call, fail, repl
 from minutebook.tool_context import ToolContext
 from minutebook.tool_definition import tool
 from projections.transcript import UNKNOWN_OUTPUT, Exchange
+from recovery.plan import RecoveryRequired
 from tests.session import order
 from tests.session.harness import LONG_S, Hands, Place, approving, asked, data
 
@@ -368,6 +370,68 @@ async def test_some_end_in_time_and_some_do_not(place: Place, hands: Hands) -> N
         "turn_aborted",
         "request_interrupted",
     ]
+
+
+async def test_a_call_that_was_just_approved_does_not_begin_after_an_abort(
+    place: Place, hands: Hands
+) -> None:
+    place.store.before[5] = gate = Gate()
+    async with place.create([reply("", call("pay", {"what": "rent"}))], tools=hands.tools()) as session:
+        await session.send("hello")
+        question = await asked(session)
+        async with anyio.create_task_group() as tasks:
+
+            async def answer() -> None:
+                await session.respond(question.id, Approve(), digest=question.digest)
+
+            tasks.start_soon(answer)
+            await gate.reached()
+            tasks.start_soon(_abort, session)
+            await anyio.wait_all_tasks_blocked()
+            gate.open()
+        assert session.unsettled_effects == ()
+    types = await place.types()
+    assert types.index("tool_started") < types.index("abort_requested")
+    assert data(await place.events(), "tool_cancelled")[0].reason == "abort before it began"
+    assert hands.begun == []
+
+
+async def test_effects_that_nobody_settles_stop_new_work(place: Place, hands: Hands) -> None:
+    hands.gates["x"] = Gate()
+    many = [reply("", *[call("pay", {"what": "x"})] * count) for count in (60, 4)]
+    options: dict[str, Any] = {"tools": hands.tools(), "permission_mode": "yolo"}
+    async with place.create([*many, reply("never")], **options) as session:
+        for count in (60, 64):
+            await session.send("hello")
+            while len(hands.begun) < count:
+                await anyio.lowlevel.checkpoint()
+            if count == 64:
+                queued = await session.send("waits")
+            await session.abort()
+            assert len(session.unsettled_effects) == count
+        with pytest.raises(UnsettledEffectsFull, match="reconcile_tool_outcome"):
+            await session.send("too much")
+        await session.wait_idle()
+        assert [item.input_id for item in session.pending_inputs] == [queued.input_id]
+    async with place.coordinator() as coordinator:
+        await coordinator.reconcile_tool_outcome("r1.t1.a1.c0", outcome="failed", evidence="no such payment")
+    async with place.resume([reply("at last")], **options) as session:
+        await session.wait_idle()
+        assert session.messages[-1].text == "at last"  # type: ignore[union-attr]
+
+
+async def test_a_request_that_needs_a_decision_can_be_stopped(place: Place) -> None:
+    @tool(kind=ToolKind.READ_ONLY, timeout_s=0.01)
+    async def slow() -> None:
+        await anyio.sleep_forever()
+
+    async with place.create([reply("", call("slow")), reply("hi")], tools=[slow]) as session:
+        await session.send("hello")
+        with pytest.raises(RecoveryRequired):
+            await session.wait_idle()
+        await session.abort()
+        assert [effect.name for effect in session.unsettled_effects] == ["slow"]
+        assert (await session.run("hi")).content == "hi"
 
 
 # --- who may abort, and how often --------------------------------------------------------------------

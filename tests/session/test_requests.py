@@ -297,6 +297,21 @@ async def test_changed_settings_count_from_the_next_request_on(place: Place) -> 
     assert [body["messages"][0]["role"] for body in bodies] == ["system", "user"]
 
 
+async def test_metadata_of_an_input_reaches_the_tools_of_its_request(place: Place, hands: Hands) -> None:
+    gate = Gate()
+    look = reply("", call("look", {"what": "x"}))
+    script = [[gate, *look], reply("a"), look, reply("b"), look, reply("c")]
+    context = {"metadata": {"tenant": 1, "ticket": 0}}
+    async with place.create(script, tools=hands.tools(), context=context) as session:
+        await session.send("one", metadata={"ticket": 7})
+        await session.send("two", metadata={"ticket": 8})
+        await session.send("three")
+        gate.open()
+        await session.wait_idle()
+    tickets = [ctx.metadata for ctx in hands.contexts]
+    assert tickets == [{"tenant": 1, "ticket": n} for n in (7, 8, 0)]
+
+
 # --- reading ------------------------------------------------------------------------------------
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import ClassVar
 
 import anyio
 import pytest
 
+from adapters.sqlite_driver import sqlite
 from adapters.sqlite_journal import SqliteJournal
 from adapters.sqlite_store import SqliteStore
 from domain.errors import HeadConflict, MinutebookError, OutcomeUnknown, StoreWriteFailed
@@ -144,6 +146,24 @@ async def open_when_closing(journal: Journal, gate: Gate) -> None:
     assert isinstance(journal, SqliteJournal)
     await until(lambda: journal.closed)
     gate.opened.set()
+
+
+class NotingConnection(sqlite.Connection):
+    """Notes the statements of transactions."""
+
+    noted: ClassVar[list[str]] = []
+
+    def execute(self, sql: str, *parameters: object) -> sqlite.Cursor:
+        if sql.startswith(("BEGIN", "COMMIT", "ROLLBACK")):
+            self.noted.append(sql)
+        return super().execute(sql, *parameters)  # type: ignore[arg-type]  # handed on as it came
+
+
+async def test_a_transaction_takes_its_lock_before_it_looks(tmp_path: Path) -> None:
+    async with SqliteStore(tmp_path / "j.db", connection_class=NotingConnection).open() as journal:
+        NotingConnection.noted.clear()
+        await journal.commit(dummy_batch(Place.start("session-1"), "c1"))
+        assert NotingConnection.noted == ["BEGIN IMMEDIATE", "COMMIT"]
 
 
 async def test_closing_waits_for_what_is_queued(tmp_path: Path) -> None:

@@ -6,9 +6,12 @@ after every rule having one. The givens below lead to where most rules apply.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
+
+import pytest
 
 from domain import events as ev
 from domain import inputs, turn
@@ -74,12 +77,11 @@ class Case:
 
     def refuse(self) -> RuleViolated:
         """The refusal, which has to be this rule's."""
-        try:
-            attempt(given(*self.given), self.refused)
-        except RuleViolated as refusal:
-            assert refusal.rule == self.rule
-            return refusal
-        raise AssertionError(f"allowed, although {self.rule}")
+        scenario = given(*self.given)
+        with pytest.raises(RuleViolated) as refusal:
+            attempt(scenario, self.refused)
+        assert refusal.value.rule == self.rule
+        return refusal.value
 
     def allow(self) -> None:
         """The nearest commit that the rule has nothing against."""
@@ -101,9 +103,14 @@ def altered(commit: Commit, *, at: int = 0, **changes: Any) -> Tampered:
     """A commit with fields of its event at `at` replaced."""
 
     def alter(events: list[Recorded]) -> list[Recorded]:
-        return [*events[:at], replace(events[at], **changes), *events[at + 1 :]]
+        return [*events[:at], changed(events[at], **changes), *events[at + 1 :]]
 
     return Tampered(commit, alter)
+
+
+def changed(event: Recorded, **changes: Any) -> Recorded:
+    """An event with fields of its envelope replaced."""
+    return replace(event, **changes)
 
 
 # --- where things stand -----------------------------------------------------------------
@@ -168,6 +175,12 @@ def compaction_attempt(
     return recorded(payload, model_attempt_id=attempt_id or f"c-1.a{number}")
 
 
-def ids_of(cases: Iterable[Case]) -> list[str]:
-    """Names for a table's rows."""
-    return [case.rule for case in cases]
+def table(cases: Iterable[Case]) -> pytest.MarkDecorator:
+    """One test for each case, named by its rule; a rule's further cases are numbered."""
+    seen: Counter[str] = Counter()
+    params = []
+    for case in cases:
+        seen[case.rule] += 1
+        number = f" ({seen[case.rule]})" if seen[case.rule] > 1 else ""
+        params.append(pytest.param(case, id=case.rule + number))
+    return pytest.mark.parametrize("case", params)

@@ -12,22 +12,26 @@ from domain.decider import EndRequest
 from domain.entry import Entry
 from domain.envelope import Fence, Recorded
 from domain.errors import RuleViolated
-from domain.limits import MAX_EVENTS_PER_COMMIT
 from domain.lifecycle import advance, fold
+from domain.limits import MAX_EVENTS_PER_COMMIT
 from domain.state import State
 from domain.values import AggregateKind, Priority
 from minutebook.testing.scenario import (
     EPOCH,
+    LOOK,
+    SETTINGS,
     Commit,
     accepted,
     created,
+    evaluated,
     forged,
     given,
     recorded,
     responded,
+    scheduled,
     started,
 )
-from tests.unit.domain_cases import START, TURN, Case, Tampered, altered, answered
+from tests.unit.domain_cases import FINAL, START, Case, Tampered, altered, answered, changed, table
 
 NOTE = session.Note("remark", "hello")
 LEASE = Fence("worker", "lease", 3)
@@ -49,29 +53,43 @@ def swapped(events: list[Recorded]) -> list[Recorded]:
 
 CASES = [
     Case("every event is of this session", (created(),), altered(NOTE, session_id="s-other"), NOTE),
-    Case("sequences are contiguous from 1", (), altered(created(), sequence=2), altered(created(), sequence=1)),
+    Case(
+        "sequences are contiguous from 1", (), altered(created(), sequence=2), altered(created(), sequence=1)
+    ),
     Case("causes come before", (created(),), altered(NOTE, causation=2), altered(NOTE, causation=1)),
     Case("the fencing token never falls", (created(),), fenced(2), fenced(4)),
     Case(
         "a command's events are contiguous",
         (created(),),
-        Tampered([NOTE, NOTE], lambda events: [events[0], replace(events[1], command_index=0, command_id="x")]),
+        Tampered(
+            [NOTE, NOTE], lambda events: [events[0], replace(events[1], command_index=0, command_id="x")]
+        ),
         [NOTE, NOTE],
     ),
     Case("a command's events are contiguous", (created(),), Tampered([NOTE, NOTE], swapped), [NOTE, NOTE]),
-    Case("a command is recorded once", (created(),), altered(NOTE, command_id="cmd-1"), altered(NOTE, command_id="cmd-3")),
+    Case(
+        "a command is recorded once",
+        (created(),),
+        altered(NOTE, command_id="cmd-1"),
+        altered(NOTE, command_id="cmd-3"),
+    ),
     Case(
         "a command's events agree on its size",
         (created(),),
         altered([NOTE, NOTE], at=1, command_size=3),
         altered([NOTE, NOTE], at=1, command_size=2),
     ),
-    Case("an event is within its command", (created(),), altered(NOTE, command_size=0), altered(NOTE, command_size=2)),
+    Case(
+        "an event is within its command",
+        (created(),),
+        altered(NOTE, command_size=0),
+        altered(NOTE, command_size=2),
+    ),
     Case(
         "an end on its own is caused by the request's last event",
-        TURN[:2],
-        forged(EndRequest("abandoned", request.Interrupt("x")), causation=1),
-        EndRequest("abandoned", request.Interrupt("x")),
+        FINAL,
+        forged(request.Complete("done", {}), causation=3),
+        request.Complete("done", {}),
     ),
     Case(
         "request_started names its request",
@@ -112,10 +130,10 @@ CASES = [
         ),
         [inputs.ApplyInput("i-1", Priority.NEXT, 1), request.StartRequest()],
     ),
-]  # fmt: skip
+]
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+@table(CASES)
 def test_it_refuses_and_allows(case: Case) -> None:
     case.refuse()
     case.allow()
@@ -137,7 +155,7 @@ def test_nothing_else_follows_a_cut(cut: int) -> None:
     events = scenario.compose(started()).events
     state = fold(scenario.state, events[:cut])
     after = replace(events[cut], command_id="cmd-9", command_index=0, command_size=1)
-    with pytest.raises(RuleViolated, match="contiguous|goes on with"):
+    with pytest.raises(RuleViolated, match=r"contiguous|goes on with"):
         advance(state, after)
 
 
@@ -168,37 +186,37 @@ def test_an_entry_is_as_before_when_a_command_is_refused() -> None:
     entry.add(NOTE)
     before = entry.state, list(entry.events)
     with pytest.raises(RuleViolated, match="active"):
-        entry.add(request.AcceptRequest("i-9", session.Settings(model="m"), {}, 1))
+        entry.add(request.AcceptRequest("i-9", SETTINGS, {}, 1))
     with pytest.raises(RuleViolated):
         entry.add(EndRequest("error", request.Complete("half of it is legal", {})))
     assert (entry.state, entry.events) == before
 
 
-SCOPES = {
-    cls.type: cls
-    for cls in (ev.TurnStarted, ev.ModelRequestStarted, ev.ToolScheduled, ev.PermissionEvaluated)
-}
+IDS = dict(zip("RTAC", ("request_id", "turn_id", "model_attempt_id", "tool_id"), strict=True))
+SCOPED = (ev.TurnStarted, ev.ModelRequestCompleted, ev.ToolScheduled, ev.PermissionEvaluated)
 
 
-@pytest.mark.parametrize("type_", SCOPES)
-@pytest.mark.parametrize("left_out", ["request_id", "turn_id", "model_attempt_id", "tool_id"])
-def test_each_id_of_a_scope_is_required(type_: str, left_out: str) -> None:
-    letter = dict(zip(("request_id", "turn_id", "model_attempt_id", "tool_id"), "RTAC", strict=True))[
-        left_out
-    ]
-    if letter not in SCOPES[type_].scope:
-        pytest.skip("not one of its ids") if False else None
-        return
-    events = {event.type: (at, event) for at, event in enumerate(_one_of_each())}
-    at, event = events[type_]
-    state = fold(State("s-test"), _one_of_each()[:at])
+@pytest.mark.parametrize(
+    ("type_", "name"),
+    [(cls.type, name) for cls in SCOPED for letter, name in IDS.items() if letter in cls.scope],
+)
+def test_each_id_of_a_scope_is_required(type_: str, name: str) -> None:
+    events = _one_of_each()
+    at = next(i for i, event in enumerate(events) if event.type == type_)
+    state = fold(State("s-test"), events[:at])
     with pytest.raises(RuleViolated, match="names its"):
-        advance(state, replace(event, **{left_out: None}))
+        advance(state, changed(events[at], **{name: None}))
+
+
+@pytest.mark.parametrize("name", IDS.values())
+def test_an_id_outside_the_scope_is_refused(name: str) -> None:
+    scenario = given(created())
+    (event,) = scenario.compose(session.Change({"temperature": 0.5})).events
+    with pytest.raises(RuleViolated, match="names no"):
+        advance(scenario.state, changed(event, **{name: "r1"}))
 
 
 def _one_of_each() -> list[Recorded]:
-    from minutebook.testing.scenario import LOOK, evaluated, scheduled
-
     return given(*answered(LOOK), scheduled(0, LOOK), evaluated(0)).events
 
 

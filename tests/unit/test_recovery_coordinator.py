@@ -60,6 +60,7 @@ from tests.journals import (
 pytestmark = pytest.mark.anyio
 
 CALL = "r1.t1.a1.c0"
+NOW = inputs.AcceptInput("i-2", "stop that", Priority.NOW, 2, target_request_id="r1")
 RETRY = SETTINGS.changed({"on_lost_attempt": OnLostAttempt.RETRY.value})
 ANSWER = Response((Block("text", "hello"),), (), Stop.END, {"input_tokens": 7})
 
@@ -429,6 +430,11 @@ def max_turns_used() -> Scenario:
             session_of(*BEGUN, responded(text="the answer")),
             [["turn_completed"], ["request_completed"]],
             "none",
+        ),
+        (
+            asking("s-test").given(NOW),
+            [["permission_cancelled", "tool_cancelled"], ["turn_completed"]],
+            "apply_input",
         ),
         (max_turns_used(), [["tool_cancelled"], ["turn_completed"], ["request_failed"]], "none"),
         (lost_payment(), [], "reconcile_tool_outcomes"),

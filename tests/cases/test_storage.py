@@ -1,0 +1,429 @@
+"""How users got hurt by what was stored, or was not: values, sizes, versions, two writers."""
+
+from __future__ import annotations
+
+import hashlib
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+import minutebook as mb
+from adapters.memory_journal import MemoryStore
+from adapters.sqlite_store import SqliteStore
+from domain.catalogue import CATALOGUE
+from domain.entry import Entry, to_batch
+from domain.envelope import Draft, check_link, genesis
+from domain.errors import HeadConflict, MinutebookError, RuleViolated
+from domain.lifecycle import fold
+from domain.limits import MAX_TAIL_EVENTS
+from domain.ports import StoreDescription
+from domain.session import Note
+from domain.state import State
+from domain.values import Priority, ToolKind
+from minutebook.testing.scripted import Gate, ScriptedProvider, call, reply
+from minutebook.tool_definition import tool
+from projections.transcript import Exchange
+from recovery.plan import Kind, RecoveryRequired
+from recovery.reading import load
+from tests.session import order
+from tests.session.faults import Fault, WatchedStore
+from tests.session.harness import Hands, Place, approving, asked, data, drained
+
+pytestmark = pytest.mark.anyio
+
+ROUND = [reply("", call("look", {"what": "x"})), reply("done")]
+
+
+# --- history ------------------------------------------------------------------------------------
+
+
+async def test_p03_no_prefix_of_a_journal_renders_a_call_without_its_result(
+    place: Place, hands: Hands
+) -> None:
+    calls = [call("look", {"what": "a"}), call("pay", {"what": "b"}), call("look", "{")]
+    async with place.create([reply("hm", *calls), reply("done")], tools=hands.tools()) as session:
+        await session.send("hello")
+        await drained(approving(session))
+    for commits in range(1, len(place.store.batches) + 1):
+        left, provider = await place.killed_after(commits), ScriptedProvider(lambda _: reply("ok"))
+        try:
+            async with left.resume(provider, tools=hands.tools()) as session:
+                await session.abort()
+                await session.run("go on")
+        except RecoveryRequired:
+            async with left.coordinator() as coordinator:
+                await coordinator.abandon_request(reason="start again")
+            async with left.resume(provider, tools=hands.tools()) as session:
+                await session.run("go on")
+        await left.check()  # every body that was sent is held against the rules of the wire
+
+
+async def test_p24_a_second_start_is_refused_and_names_its_sequence(place: Place, hands: Hands) -> None:
+    async with place.create(ROUND, tools=hands.tools()) as session:
+        await session.run("hello")
+    events = await place.events()
+    started = next(event for event in events if event.type == "tool_started")
+    before = [event for event in events if event.sequence < started.sequence]
+    state = fold(State("s1"), [*before, started])
+    for again in ("tool_started", "tool_scheduled", "model_request_completed"):
+        entry = Entry(state, "again", started.recorded_at, started.recorded_by)
+        repeated = next(event for event in events if event.type == again)
+        with pytest.raises(RuleViolated) as refused:
+            entry.append(_draft_of(repeated))
+        assert refused.value.sequence == started.sequence + 1
+
+
+def _draft_of(event: Any) -> Draft:
+    ids = (event.request_id, event.turn_id, event.model_attempt_id, event.tool_id)
+    return Draft(event.data, event.aggregate_id, *ids, None, event.actor)
+
+
+# --- failures of the store ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("fault", [Fault.WRITE_FAILED, Fault.TIMEOUT, Fault.LOST_ABSENT, Fault.DEFECT])
+async def test_p26_a_tool_that_ran_and_was_not_recorded_is_somebody_s_decision(
+    place: Place, hands: Hands, fault: Fault
+) -> None:
+    hands.gates["rent"] = Gate()
+    async with place.create([reply("", call("pay", {"what": "rent"}))], tools=hands.tools()) as session:
+        await session.send("hello")
+        question = await asked(session)
+        await session.respond(question.id, mb.Approve(), digest=question.digest)
+        await hands.gates["rent"].reached()
+        place.store.faults = {len(place.store.batches) + 1: fault}
+        hands.gates["rent"].open()
+        with pytest.raises(MinutebookError):
+            await session.wait_idle()
+    assert hands.done == ["rent"]
+    assert (await place.types())[-1] == "tool_started"
+    with pytest.raises(RecoveryRequired) as required:
+        await place.resume([], tools=hands.tools()).__aenter__()
+    assert [item.action for item in required.value.plan.items] == ["reconcile_tool_outcomes"]
+
+
+async def test_p28_a_consumer_that_fails_does_not_make_a_commit_fail(place: Place, hands: Hands) -> None:
+    async def fails(feed: Any) -> None:
+        with pytest.raises(ZeroDivisionError):
+            await _divide(feed)
+
+    async with place.create(ROUND, tools=hands.tools()) as session, anyio.create_task_group() as tasks:
+        tasks.start_soon(fails, session.events(after=0))
+        result = await session.run("hello")
+    assert result.status == "completed"
+    assert len(place.store.batches) == 6
+
+
+async def _divide(feed: Any) -> None:
+    async for event in feed:
+        _ = event.sequence / 0
+
+
+@pytest.mark.parametrize("fault", list(Fault))
+async def test_p106_what_cannot_be_written_is_never_dropped(place: Place, fault: Fault) -> None:
+    """Whatever fails, the journal is what everybody was told, and a new worker goes on from there."""
+    told: list[Any] = []
+    place.store.faults = dict.fromkeys(range(4, 9), fault)
+    try:
+        async with place.create([reply("done")]) as session:
+            await session.send("hello")
+            told = await place.told(session.stream())
+    except MinutebookError:
+        pass
+    place.store.faults = {}
+    assert ("request_completed" in await place.types()) or not any(e.type == "result" for e in told)
+    try:
+        async with place.resume([reply("done")]) as session:
+            await session.wait_idle()
+    except RecoveryRequired:
+        async with place.coordinator() as coordinator:
+            await coordinator.reconcile_model_outcome("r1.t1.a1", outcome="lost", evidence="none")
+        async with place.resume([reply("done")]) as session:
+            await session.wait_idle()
+    assert (await place.types()).count("request_completed") == 1
+
+
+# --- several at once -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("count", [3, 10])
+async def test_p66_of_records_made_at_the_same_time_none_is_missing(
+    place: Place, hands: Hands, count: int
+) -> None:
+    def answer(sent: Any) -> Any:
+        if sent.messages[-1]["role"] == "tool":
+            return reply("done")
+        return reply("", *(call("look", {"what": str(n)}) for n in range(count)))
+
+    rounds = 50 if count == 3 else 5
+    async with place.create(ScriptedProvider(answer), tools=hands.tools()) as session:
+        for _ in range(rounds):
+            await session.run("hello")
+    ended = [event.tool_id for event in await place.events() if event.type == "tool_completed"]
+    assert len(ended) == len(set(ended)) == count * rounds
+
+
+async def test_p67_of_two_writers_one_wins_each_sequence(any_place: Place) -> None:
+    """Somebody writes under our very lease: the loser is told, and stops."""
+    async with any_place.create([reply("done")]) as session:
+        await session.run("hello")
+        events = await any_place.events()
+        async with any_place.store.inner.open() as journal:
+            row = await journal.session("s1")
+            assert row is not None
+            entry = Entry(fold(State("s1"), events), "theirs", events[-1].recorded_at, events[-1].recorded_by)
+            entry.add(Note("remark", "we were here"))
+            entry.finish()
+            await journal.commit(to_batch(entry, row.head, lambda: b"s" * 32, "local", "note", {}))
+        with pytest.raises(HeadConflict):
+            await session.send("more")
+        with pytest.raises(MinutebookError):
+            await session.send("more")
+    types = await any_place.types()
+    assert types[-1] == "notice_recorded"
+    async with any_place.resume([reply("done")]) as session:
+        assert (await session.run("more")).content == "done"
+
+
+@pytest.mark.parametrize("count", [2, 5, 32])
+async def test_p86_inputs_at_the_same_moment_are_queued_and_no_error(place: Place, count: int) -> None:
+    receipts = []
+    gate = Gate()
+    provider = ScriptedProvider(lambda sent: [gate, *reply(str(sent.number))])
+    async with place.create(provider) as session:
+
+        async def send(number: int) -> None:
+            receipts.append(await session.send(str(number)))
+
+        async with anyio.create_task_group() as tasks:
+            for number in range(count):
+                tasks.start_soon(send, number)
+        gate.open()
+        await session.wait_idle()
+    assert sorted(receipt.status for receipt in receipts) == ["queued"] * (count - 1) + ["started"]
+    accepted = data(await place.events(), "input_accepted")
+    assert [event.ordinal for event in accepted] == list(range(1, count + 1))
+    assert (await place.types()).count("request_completed") == count
+
+
+@pytest.mark.parametrize("words", [["L1"], ["L1", "N1"], ["L1", "N1", "L2", "N2"]])
+async def test_p100_what_is_sent_while_a_call_runs_waits_its_turn_and_says_so(
+    place: Place, hands: Hands, words: list[str]
+) -> None:
+    """As far as it exists: whatever its priority, an input waits as `later`, in order of acceptance."""
+    hands.gates["x"] = Gate()
+    provider = ScriptedProvider(
+        lambda sent: ROUND[0] if sent.number == 0 else reply(sent.messages[-1]["content"])
+    )
+    async with place.create(provider, tools=hands.tools()) as session:
+        await session.send("hello")
+        await hands.gates["x"].reached()
+        receipts = []
+        for word in words:
+            priority = Priority.NOW if word[0] == "N" else Priority.LATER
+            receipts.append(await session.send(word, priority=priority))
+        hands.gates["x"].open()
+        contents = [(await place.told(session.stream()))[-1].content for _ in range(len(words) + 1)]
+    assert contents[1:] == words
+    assert [r.downgraded_from for r in receipts] == [Priority.NOW if w[0] == "N" else None for w in words]
+    assert all(receipt.status == "queued" and receipt.priority is Priority.LATER for receipt in receipts)
+    assert hands.done == ["x"]
+
+
+# --- values -----------------------------------------------------------------------------------------
+
+
+VALUES = {
+    "NUL": "a\0b",
+    "lone surrogate": "\ud83d",
+    "key with NUL": {"\0": 1},
+    "key with a surrogate": {"\udc00": [1]},
+    "split emoji": "\U0001f600".encode("utf-16", "surrogatepass").decode("utf-16")[:1] + "\ude00",
+    "wide text as bytes": b"W\0s\0l\0",
+    "bytes": bytes(range(256)),
+    "huge number": 2**70,
+    "decimal": Decimal("1.10"),
+    "set": {"a"},
+    "tuple": (1, 2),
+    "infinite": float("inf"),
+    "an object": {"a": [{"b": object()}]},
+    "deep": [[[[[[[[[[1]]]]]]]]]],
+}
+
+
+@pytest.mark.parametrize("value", VALUES.values(), ids=VALUES.keys())
+async def test_p69_p70_p72_any_result_is_kept_or_says_where_not_and_in_the_same_bytes_everywhere(
+    tmp_path: Path, value: Any
+) -> None:
+    @tool(kind=ToolKind.READ_ONLY)
+    async def make() -> Any:
+        return value
+
+    payloads = []
+    stores: list[StoreDescription] = [MemoryStore(), SqliteStore(tmp_path / "journal.db")]
+    for inner in stores:
+        place = Place(WatchedStore(inner))
+        async with place.create([reply("", call("make")), reply("done")], tools=[make]) as session:
+            assert (await session.run("hello")).content == "done"
+            before = session.messages
+        async with place.reader() as reader:
+            rows = await reader.read("s1")
+        payloads.append([row.payload for row in rows if row.topic == "tool_completed@1"])
+        (kept,) = data(await place.events(), "tool_completed")
+        async with place.resume([]) as session:
+            assert session.messages == before
+        await place.check()
+    assert payloads[0] == payloads[1]
+    if isinstance(value, dict) and "a" in value:
+        assert "$.a[0].b" in kept.output
+    if isinstance(value, str | bytes):
+        assert kept.value == value or kept.output == value
+    if value == 2**70:
+        assert kept.value == 2**70
+
+
+@pytest.mark.parametrize("size", [200_000, 1_100_000, 5_000_000, 12_000_000])
+async def test_p83_p107_a_result_of_any_size_is_kept_whole_and_told_in_part(
+    any_place: Place, size: int
+) -> None:
+    output = "the beginning " + "x" * size + " and the last line matters"
+    runs = []
+
+    @tool(kind=ToolKind.READ_ONLY)
+    async def dump() -> str:
+        runs.append(1)
+        return output
+
+    provider = ScriptedProvider([reply("", call("dump")), reply("done")])
+    async with any_place.create(provider, tools=[dump]) as session:
+        assert (await session.run("hello")).content == "done"
+    assert len(runs) == 1
+    (kept,) = data(await any_place.events(), "tool_completed")
+    told = provider.sent[1].messages[-1]["content"]
+    assert told.startswith("the beginning")
+    assert "the last line matters" in told
+    assert len(provider.sent[1].body) < 400_000
+    assert (kept.raw_digest, kept.original_bytes) == (
+        hashlib.sha256(output.encode()).hexdigest(),
+        len(output),
+    )
+    if kept.blobs:
+        async with any_place.reader() as reader:
+            assert await reader.blob(kept.blobs[0]) == output.encode()
+    else:
+        assert kept.output == output
+
+
+async def test_p82_events_never_hold_the_history(place: Place, hands: Hands) -> None:
+    provider = ScriptedProvider(lambda _: reply("ok " * 50))
+    async with place.create(provider) as session:
+        for _ in range(150):
+            await session.run("hello " * 50)
+    sizes = [len(row.payload or b"") for batch in place.store.batches for row in batch.events]
+    assert max(sizes) < 2000
+    snapshots = [batch.snapshot for batch in place.store.batches if batch.snapshot is not None]
+    assert len(snapshots) > 5
+    assert max(len(snapshot.state) for snapshot in snapshots) < 4000
+    store = WatchedStore(place.store.inner)
+    async with store.open() as journal:
+        loaded = await load(journal, "s1")
+    assert loaded.rows_read == store.rows_read <= MAX_TAIL_EVENTS
+
+
+# --- formats ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("type_", [*sorted(CATALOGUE), "app.Old", "os.system", "subagent_registered"])
+async def test_p73_p81_what_is_newer_or_unknown_is_named_and_not_touched(type_: str) -> None:
+    place = Place()
+    async with place.create([reply("done")]) as session:
+        await session.run("hello")
+    await place.append_raw(type_, 99, b'{"kind":"a"}')
+    async with place.reader() as reader:
+        before = [row async for row in _rows(reader)]
+        with pytest.raises(RecoveryRequired) as required:
+            await place.resume([]).__aenter__()
+        assert [row async for row in _rows(reader)] == before
+    plan = required.value.plan
+    assert plan.kind is Kind.BLOCKED
+    assert plan.problem is not None
+    assert plan.problem.sequence == before[-1].sequence
+    assert type_ in plan.problem.found
+    if type_ in CATALOGUE:
+        assert f"{type_}@1" in plan.problem.expected
+        assert f"{type_}@99" in plan.problem.found
+
+
+async def _rows(reader: Any) -> Any:
+    for row in await reader.read("s1"):
+        yield row
+
+
+CANARY = "canary-7f3a"
+
+
+SECRETS: dict[str, dict[str, Any]] = {
+    "key": {"api_key": CANARY},
+    "header": {"headers": {"x-secret": CANARY}},
+    "address": {"base_url": f"http://user:{CANARY}@127.0.0.1:9/v1?key={CANARY}"},
+}
+
+
+@pytest.mark.parametrize("options", SECRETS.values(), ids=SECRETS.keys())
+async def test_p84_no_secret_of_the_configuration_is_in_a_journal(
+    tmp_path: Path, options: dict[str, Any]
+) -> None:
+    known = {"type": "openai-compatible", "base_url": "http://127.0.0.1:9/v1", "api_key": "k"}
+    config = mb.SessionConfig(provider=mb.ProviderConfig(**{**known, **options}), model="m")
+    store = mb.sqlite(tmp_path / "journal.db")
+    async with mb.create_session(config, store=store, session_id="s1") as session:
+        await session.send("hello")
+        await session.abort()
+        assert CANARY not in repr(session)
+    assert CANARY not in repr(config)
+    for file in _files(tmp_path):
+        assert CANARY.encode() not in file
+
+
+def _files(directory: Path) -> list[bytes]:
+    return [file.read_bytes() for file in directory.iterdir()]
+
+
+NUMBERS_AND_NAMES = [
+    '{"a":1.0}',
+    '{"a":1}',
+    '{"b":1,"a":2}',
+    '{"\u00e9":1}',
+    '{"e\u0301":1}',
+    '{"a":1e2}',
+    '{"a":-0.0}',
+    '{"a":0.1}',
+]
+
+
+@pytest.mark.parametrize("raw", NUMBERS_AND_NAMES, ids=range(len(NUMBERS_AND_NAMES)))
+async def test_p110_what_is_hashed_is_what_is_stored(any_place: Place, raw: str) -> None:
+    """The chain is over bytes: numbers, the order of names and ways to write a letter do not matter."""
+
+    async def take(**values: Any) -> dict[str, Any]:
+        return values
+
+    tools = [mb.ToolDefinition("take", "", {"type": "object"}, take, True, mb.ToolKind.READ_ONLY)]
+    async with any_place.create([reply("", call("take", raw)), reply("done")], tools=tools) as session:
+        await session.run("hello")
+        exchange = session.messages[1]
+    assert isinstance(exchange, Exchange)
+    assert exchange.calls[0].arguments == raw
+    head = genesis("s1")
+    async with any_place.reader() as reader:
+        rows = await reader.read("s1")
+        for number, row in enumerate(rows):
+            check_link(row, number, head)
+            head = row.head
+        stands = await reader.session("s1")
+    assert stands is not None
+    assert stands.head == head
+    assert order.types(await any_place.events())[-1] == "request_completed"
