@@ -99,12 +99,15 @@ class OpenFile:
             self.reader.start()
             self._started = True
 
-    def stop(self) -> None:
-        """Finish what is queued and close every connection."""
-        if self._started:
-            self.writer.close()
-            self.reader.close()
-            self.application.close()
+    def stop(self) -> bool:
+        """Finish what is queued and close every connection; False if the disk hangs."""
+        if not self._started:
+            return True
+        if not self.writer.close():
+            return False
+        self.reader.close()
+        self.application.close()
+        return True
 
     def settle(self, batch: Batch) -> Receipt | None:
         """Find out whether a batch is in the file, and make sure that it stays so.

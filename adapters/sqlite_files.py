@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import stat
+import sys
 from pathlib import Path
 from typing import Final
 
@@ -93,6 +94,8 @@ def _make_file(path: str) -> None:
 
 
 def _sync_directory(directory: Path) -> None:
+    if sys.platform == "win32":
+        return  # a directory cannot be opened there, and needs no sync
     descriptor = os.open(directory, os.O_RDONLY)
     try:
         os.fsync(descriptor)

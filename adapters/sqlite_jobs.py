@@ -17,6 +17,7 @@ from adapters.answers import Answer, wake
 from adapters.sqlite_connections import until_free
 from adapters.sqlite_driver import sqlite
 from adapters.sqlite_errors import read_error
+from domain.errors import StoreReadFailed
 
 T = TypeVar("T")
 
@@ -83,6 +84,8 @@ class ReadingThread(Generic[S]):
         self._watched = watched
         self._look_about = look_about
         self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._door = threading.Lock()
+        self._closed = False
         self._next_look = 0.0
         self._source: S | None = None
         self._thread = threading.Thread(target=self._run, name=f"reads {name}", daemon=True)
@@ -93,7 +96,12 @@ class ReadingThread(Generic[S]):
 
     def submit(self, job: Job[S, Any]) -> None:
         """Queue a read; its answer is woken when it is done."""
-        self._work.put(lambda: self._answer(job))
+        with self._door:
+            if not self._closed:
+                self._work.put(lambda: self._answer(job))
+                return
+        job.answer.refuse(StoreReadFailed(self._name, "the store is closed"))
+        wake([job.answer])
 
     def nudge(self) -> None:
         """Look about now, and then again for as long as it is watched."""
@@ -101,7 +109,9 @@ class ReadingThread(Generic[S]):
 
     def close(self) -> None:
         """Answer what is queued, close what is open, end the thread."""
-        self._work.put(None)
+        with self._door:
+            self._closed = True
+            self._work.put(None)
         self._thread.join()
 
     def _run(self) -> None:

@@ -35,6 +35,7 @@ class OpenFiles:
         self._lock = threading.Lock()
         self._files: dict[FileKey, OpenFile] = {}
         self._lookers: weakref.WeakSet[Looker] = weakref.WeakSet()
+        self._hanging: list[OpenFile] = []
         self._looking: dict[FileKey, threading.RLock] = {}
 
     def enter(self, settings: FileSettings) -> OpenFile:
@@ -67,7 +68,8 @@ class OpenFiles:
                 del self._files[file.key]
         if last:
             self._ask_lookers(file.key)  # so that the writer is the last to close, and clears up
-            file.stop()
+            if not file.stop():
+                self._hanging.append(file)  # collected, it would be closed, and hang whoever collects
 
     def is_open(self, key: FileKey) -> bool:
         """Whether this process has the file open for writing."""

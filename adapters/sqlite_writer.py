@@ -19,7 +19,7 @@ from adapters.sqlite_driver import FULL, is_busy, primary_code, sqlite
 from adapters.sqlite_errors import write_error
 from adapters.sqlite_jobs import Job
 from adapters.sqlite_pool import SqliteConnection, SqliteConnectionPool
-from domain.errors import MinutebookError, OutcomeUnknown, StoreTimeout, StoreUnsupported
+from domain.errors import MinutebookError, OutcomeUnknown, StoreTimeout, StoreUnsupported, StoreWriteFailed
 from domain.ports import CommitStatus, Probe, Receipt
 
 WriteJob = Job[sqlite.Connection, Any]
@@ -51,10 +51,13 @@ class SqliteWriter:
         self._pool = pool
         self._name = name = opening.name
         self._journal_mode = opening.journal_mode
+        self._timeout_s = opening.timeout_s
         self._probe = probe
         self._signal = signal
         self._jobs: queue.SimpleQueue[WriteJob | None] = queue.SimpleQueue()
         self._open_jobs: set[WriteJob] = set()
+        self._door = threading.Lock()
+        self._closed = False
         self._stopping = False
         self._ended = threading.Event()
         self._connection: SqliteConnection | None = None
@@ -68,15 +71,29 @@ class SqliteWriter:
 
     def submit(self, job: WriteJob) -> None:
         """Queue a change; its answer is woken when it is durable or refused."""
-        self._open_jobs.add(job)
-        self._jobs.put(job)
+        with self._door:
+            if not self._closed:
+                self._open_jobs.add(job)
+                self._jobs.put(job)
+                return
+        job.answer.refuse(StoreWriteFailed(self._name, "nothing was written: the store is closed"))
+        wake([job.answer])
 
-    def close(self) -> None:
-        """Write what is queued, close the connection, end the threads."""
-        self._jobs.put(None)
-        self._thread.join()
+    def close(self) -> bool:
+        """Write what is queued, close the connection, end the threads.
+
+        Returns:
+            False if the disk does not answer; then the threads and the connection are left alone.
+        """
+        with self._door:
+            self._closed = True
+            self._jobs.put(None)
+        self._thread.join(self._timeout_s + GRACE_S)
+        if self._thread.is_alive():
+            return False
         self._ended.set()
         self._watch.join()
+        return True
 
     def _run(self) -> None:
         while not self._stopping:

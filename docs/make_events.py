@@ -42,7 +42,8 @@ def reference() -> str:
     for kind, title in LETTERS.items():
         parts.append(f"\n## {title}\n")
         parts += [_entry(cls) for cls in CATALOGUE.values() if cls.aggregate == kind]
-    parts.append("\n## Reserved\n\nNames kept for later versions; a journal that holds one is blocked here.\n\n")
+    parts.append("\n## Reserved\n\n")
+    parts.append("Names kept for later versions; a journal that holds one is blocked here.\n\n")
     parts.append(", ".join(f"`{name}`" for name in sorted(RESERVED)) + "\n")
     return "".join(parts)
 

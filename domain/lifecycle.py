@@ -290,9 +290,9 @@ def _may_end_turn(state: State, event: Recorded) -> None:
     need(not running, "a turn does not end over a running attempt", event)
     for call in state.calls:
         need(call.tool is not None, f"call {call.index} has an end", event)
-        need(call_rules.status(call) not in tool.OPEN, f"call {call.index} has ended", event)
         asked = call.permission is not None and call.permission.decision is Decision.PENDING
         need(not asked, f"the question about call {call.index} is closed", event)
+        need(call_rules.status(call) not in tool.OPEN, f"call {call.index} has ended", event)
         unknown = call_rules.status(call) is tool.Status.UNKNOWN and isinstance(event.data, ev.TurnCompleted)
         need(not unknown, f"the outcome of call {call.index} is known", event)
 

@@ -36,7 +36,6 @@ ACTIONS: Final = frozenset(
 NEED_RESPONSE: Final = frozenset({Action.REJECT_CALL, Action.FINALIZE_REQUEST})
 
 
-
 class _HasText(Protocol):
     @property
     def kind(self) -> str: ...

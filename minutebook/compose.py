@@ -78,7 +78,12 @@ async def open_coordinator(
     async with (
         store.open(owner_id=owner_id) as journal,
         RecoveryCoordinator.open(
-            journal, session_id, clock=SystemClock(), ids=SystemIds(), holder=_holder(actor_id, "")
+            journal,
+            session_id,
+            clock=SystemClock(),
+            ids=SystemIds(),
+            holder=_holder(actor_id, ""),
+            actor_id=actor_id,
         ) as coordinator,
     ):
         yield coordinator

@@ -90,7 +90,6 @@ class Flights:
         self._tasks, self._provider, self._feed = tasks, provider, feed
         self._probe, self._timer = probe, timer
         self._flying: dict[str, _Flight] = {}
-        self._given_up: set[_Flight] = set()
         self._wake = anyio.Event()
 
     @property
@@ -160,16 +159,14 @@ class Flights:
         until = self._timer.monotonic() + timeout_s
         while self._flying and self._timer.monotonic() < until:
             await self.wait(until)
-        for flight in (*self._flying.values(), *self._given_up):
+        for flight in self._flying.values():
             flight.cut_off("detached")
         while self._flying:
             await self.wait()
 
     def give_up(self, subject: str) -> None:
         """Stop waiting for a flight that does not end; what it lands with later is late."""
-        flight = self._flying.pop(subject)
-        flight.given_up = True
-        self._given_up.add(flight)
+        self._flying.pop(subject).given_up = True
 
     # --- model attempts --------------------------------------------------------------
 
@@ -273,7 +270,6 @@ class Flights:
 
     def _land(self, subject: str, flight: _Flight, landing: Landing | None) -> None:
         if flight.given_up:
-            self._given_up.discard(flight)
             landing = landing and replace(landing, late=True)
         else:
             del self._flying[subject]

@@ -7,11 +7,11 @@ would do with nothing in flight. What is ready together shares a commit.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Final
+from typing import Any, Final
 
 import anyio
 
-from domain import permission, session
+from domain import permission, session, tool
 from domain.decider import HOST, Command, OnCall
 from domain.entry import Entry
 from domain.envelope import Actor
@@ -218,7 +218,7 @@ class Loop:
         if entry.state.session is not None and entry.state.session.status is session.Status.CLOSED:
             return
         text = f"{landing.subject} ended after its outcome had been recorded; that changes nothing"
-        self._add(entry, session.Note("late_result", text, {"ended_as": type(command).__name__}))
+        self._add(entry, session.Note("late_result", text, _said_late(command)))
 
     def _evaluated(self, entry: Entry, landing: Landing) -> None:
         assert landing.handler is not None
@@ -352,6 +352,18 @@ class Loop:
             self.idle = anyio.Event()
         if self._feed.stopped is not None:
             self._feed.stop(None)
+
+
+def _said_late(command: Command) -> dict[str, Any]:
+    """What somebody who settles the outcome may want to know."""
+    match command:
+        case OnCall(command=tool.Complete() as completed):
+            return {"ended_as": "completed", **completed.fields}
+        case OnCall(command=tool.Fail() as failed):
+            return {"ended_as": "failed", "error_type": failed.error_type, "message": failed.message}
+        case OnCall():
+            return {"ended_as": type(command.command).__name__}
+    return {"ended_as": type(command).__name__}
 
 
 def _room(entry: Entry, needed: int = STEP_ROOM) -> bool:

@@ -488,6 +488,7 @@ class Session:
 
         Raises:
             Fenced, StoreFailure: the end is not durable, or it is not known to be.
+            SessionClosed: the session was left meanwhile; its next holder ends the request.
         """
         self._check_open()
         active = self._state.request
@@ -499,6 +500,8 @@ class Session:
         self._parts.start()
         while wait and self._parts.book.durable_request == ending:
             self._parts.book.check_open()
+            if self._parts.feed.closed:
+                raise SessionClosed(self.id, final=False)
             await self._parts.feed.wait()
 
     async def change(self, **values: Any) -> None:

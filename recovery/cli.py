@@ -3,10 +3,6 @@
 Parses, dispatches, and turns every error into a sentence and a code. What the
 commands do is in `recovery.looking`, `recovery.deciding` and `recovery.moving`,
 each loaded when its command is used.
-
-Exit codes: 0 done; 1 `inspect`: something waits or needs a decision, `verify`:
-broken; 2 wrong usage, or refused with nothing written; 3 unreadable or blocked;
-4 `verify`: consistent, but no outside head to prove it; 130 interrupted.
 """
 
 from __future__ import annotations
@@ -16,18 +12,9 @@ import os
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Final
 
 from recovery.arguments import parser
-
-OK: Final = 0
-WAITS: Final = 1
-BROKEN: Final = 1
-USAGE: Final = 2
-UNREADABLE: Final = 3
-UNPROVEN: Final = 4
-INTERRUPTED: Final = 130
-PIPE_CLOSED: Final = 141
+from recovery.exit_codes import INTERRUPTED, PIPE_CLOSED, UNREADABLE, USAGE
 
 Command = Callable[[argparse.Namespace], Awaitable[int]]
 

@@ -22,7 +22,6 @@ from domain.events import ResponseKept
 from domain.next_steps import Who, next_steps
 from domain.ports import Block, DeclaredCall, Receipt, Response, SessionRow
 from recovery import stores
-from recovery.cli import OK
 from recovery.coordinator import RecoveryCoordinator
 from recovery.decisions import (
     Abandon,
@@ -35,6 +34,7 @@ from recovery.decisions import (
     ToolOutcome,
 )
 from recovery.escape import visible
+from recovery.exit_codes import OK
 from recovery.reading import find_row, load
 
 WORKER: str = "operator"

@@ -14,9 +14,9 @@ from domain.errors import InvalidOptions
 from domain.next_steps import Who
 from domain.ports import JournalReader
 from recovery import stores
-from recovery.cli import BROKEN, OK, UNPROVEN, UNREADABLE, WAITS
 from recovery.details import read_details
 from recovery.escape import json_text
+from recovery.exit_codes import BROKEN, OK, UNPROVEN, UNREADABLE, WAITS
 from recovery.pages import Pages
 from recovery.plan import Kind, RecoveryPlan, plan_of
 from recovery.reading import load

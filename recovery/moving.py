@@ -18,7 +18,7 @@ import anyio
 from domain.errors import InvalidOptions, SessionExists
 from domain.ports import JournalReader, SessionRow
 from recovery import stores
-from recovery.cli import OK
+from recovery.exit_codes import OK
 from recovery.exporting import check_import, export_session, import_session
 from recovery.looking import session_ids
 

@@ -164,8 +164,8 @@ def given(*commits: Commit) -> Scenario:
 # --- drafts that no decider makes -------------------------------------------------------
 
 
-def forged(command: Command, *, data: Mapping[str, Any] | None = None, **changes: Any) -> Drafts:
-    """The drafts of `command`, falsified: what a faulty writer would append.
+def forged(writing: Writing, *, data: Mapping[str, Any] | None = None, **changes: Any) -> Drafts:
+    """The drafts of a command, falsified: what a faulty writer would append.
 
     Args:
         data: fields of the payload to replace, not validated again.
@@ -173,7 +173,7 @@ def forged(command: Command, *, data: Mapping[str, Any] | None = None, **changes
     """
 
     def drafts(state: State) -> Iterable[Draft]:
-        for draft in decider.handle(state, command):
+        for draft in writing(state) if callable(writing) else decider.handle(state, writing):
             yield replace(draft, data=draft.data.model_copy(update=dict(data or {})), **changes)
 
     return drafts

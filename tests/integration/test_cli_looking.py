@@ -80,14 +80,14 @@ def test_the_exit_code_says_whether_anybody_is_needed(
 
 def test_of_several_sessions_the_worst_counts(journal: Path) -> None:
     write(journal, session_of(created()), failed_attempt())
-    assert run("inspect", journal).code == 0
+    assert call("inspect", journal).code == 0
     write(journal, asking())
-    assert run("inspect", journal).code == 1
+    assert call("inspect", journal).code == 1
     damage(
         journal,
         "UPDATE minutebook_events SET payload = x'7b7d' WHERE originator_id = 's-failed' AND rowid > 5",
     )
-    assert run("inspect", journal).code == 3
+    assert call("inspect", journal).code == 3
 
 
 @pytest.mark.parametrize(
@@ -120,9 +120,16 @@ def test_what_cannot_be_read_is_three(tmp_path: Path) -> None:
     other = tmp_path / "other.db"
     sqlite3.connect(other).execute("CREATE TABLE t (x)").connection.close()
     for path in (tmp_path / "missing.db", prose, other, tmp_path):
-        found = run("inspect", path)
+        found = call("inspect", path)
         assert (found.code, found.out) == (3, "")
         assert "NOT_A_JOURNAL" in found.err
+
+
+def test_the_codes_are_those_of_the_process(journal: Path) -> None:
+    write(journal, lost_attempt())
+    assert run("inspect", journal).code == 1
+    assert run("inspect", journal, "s-none").code == 2
+    assert run("inspect", journal.with_name("missing.db")).code == 3
 
 
 # --- inspect: what it says ----------------------------------------------------------------
@@ -224,7 +231,7 @@ def hostile() -> Scenario:
 
 @pytest.mark.parametrize("command", ["inspect", "timeline", "replay", "verify"])
 def test_no_hostile_text_reaches_the_terminal(journal: Path, command: str) -> None:
-    found = run(command, write(journal, hostile()), "s-evil")
+    found = call(command, write(journal, hostile()), "s-evil")
     assert found.out
     assert "\\x1b[31mred" in found.out or command == "verify"
     for character in found.out + found.err:
@@ -312,11 +319,11 @@ def tell(child: subprocess.Popen[str], line: str) -> None:
 def test_looking_works_while_another_process_writes(journal: Path) -> None:
     child = writer(journal)
     with child:
-        assert actions(run("inspect", journal, "s-pay", "--json").document) == ["schedule_call"]
-        assert run("verify", journal).code == 4
+        assert actions(call("inspect", journal, "s-pay", "--json").document) == ["schedule_call"]
+        assert call("verify", journal).code == 4
         tell(child, "go on")
         hear(child, "committed")
-        assert actions(run("inspect", journal, "s-pay", "--json").document) == ["reconcile_tool_outcomes"]
+        assert actions(call("inspect", journal, "s-pay", "--json").document) == ["reconcile_tool_outcomes"]
         tell(child, "end")
     assert child.returncode == 0
 
@@ -343,12 +350,12 @@ def head_of(journal: Path, session_id: str) -> str:
 
 def test_verify_is_four_without_and_zero_with_a_head_from_elsewhere(journal: Path) -> None:
     write(journal, long(300))
-    assert run("verify", journal).code == 4
-    found = run("verify", journal, "--expect-head", head_of(journal, "s-long"))
+    assert call("verify", journal).code == 4
+    found = call("verify", journal, "--expect-head", head_of(journal, "s-long"))
     assert found.code == 0
     assert "proven" in found.out
     assert "4 folded again" not in found.out
-    assert run("verify", journal, "--expect-head", "00" * 32).code == 1
+    assert call("verify", journal, "--expect-head", "00" * 32).code == 1
 
 
 def test_verify_names_the_first_bad_event(journal: Path) -> None:
@@ -473,7 +480,7 @@ def test_looking_loads_no_provider_and_opens_no_socket(journal: Path) -> None:
 
 def test_help_is_there_for_every_command() -> None:
     for words in ([], ["inspect"], ["reconcile"], ["reconcile", "j", "s", "tool"]):
-        found = run(*words, "--help")
+        found = call(*words, "--help")
         assert (found.code, found.err) == (0, "")
         assert found.out.startswith("usage: python -m recovery")
 
@@ -488,7 +495,7 @@ def test_minutebook_is_the_same_command(journal: Path) -> None:
         text=True,
         check=False,
     )
-    assert (child.returncode, child.stdout) == _as(run("inspect", journal, "--json"))
+    assert (child.returncode, child.stdout) == _as(call("inspect", journal, "--json"))
 
 
 def _as(ran: Ran) -> tuple[int, str]:

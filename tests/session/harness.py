@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
@@ -33,7 +33,7 @@ from tests.session.faults import WatchedStore
 from tests.session.watching import Watch
 
 #: Never reached in a test that passes.
-LONG_S = 30.0
+LONG_S = 20.0
 
 
 @dataclass(slots=True)
@@ -54,15 +54,15 @@ class Place:
 
     def create(
         self, provider: ModelProvider | Sequence[Attempt], session_id: str = "s1", **options: Any
-    ) -> OpenSession:
+    ) -> AbstractAsyncContextManager[Session]:
         """A new session."""
-        return OpenSession(self.config(provider, **options), self._world(), session_id, resume=False)
+        return _timed(OpenSession(self.config(provider, **options), self._world(), session_id, resume=False))
 
     def resume(
         self, provider: ModelProvider | Sequence[Attempt], session_id: str = "s1", **options: Any
-    ) -> OpenSession:
+    ) -> AbstractAsyncContextManager[Session]:
         """A session that is there already."""
-        return OpenSession(self.config(provider, **options), self._world(), session_id, resume=True)
+        return _timed(OpenSession(self.config(provider, **options), self._world(), session_id, resume=True))
 
     def _world(self) -> World:
         return World(self.store, _provider, self.timer, SystemIds(), _holder)
@@ -148,6 +148,14 @@ class Place:
         place = Place(timer=self.timer)
         await _replay(place.store.inner.open(), self.store.batches[:commits])
         return place
+
+
+@asynccontextmanager
+async def _timed(opened: OpenSession) -> AsyncIterator[Session]:
+    """A test that would hang fails instead."""
+    with anyio.fail_after(LONG_S):
+        async with opened as session:
+            yield session
 
 
 def _provider(config: SessionConfig) -> ModelProvider:

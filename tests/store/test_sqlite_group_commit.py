@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import ClassVar
 
@@ -16,6 +15,7 @@ from adapters.sqlite_store import SqliteStore
 from domain.errors import HeadConflict, MinutebookError, OutcomeUnknown, StoreWriteFailed
 from domain.ports import Batch, CommitStatus, Journal, Receipt
 from minutebook.testing.batches import Place, dummy_batch, end_of
+from tests.store.waiting import until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])]
 
@@ -62,13 +62,6 @@ async def behind_a_held_commit(
             await anyio.wait_all_tasks_blocked()
         gate.opened.set()
     return answers
-
-
-async def until(state: Callable[[], bool]) -> None:
-    """Let the others run until a state is reached."""
-    with anyio.fail_after(20):
-        while not state():
-            await anyio.lowlevel.checkpoint()
 
 
 async def test_queued_commits_of_many_sessions_are_one_transaction(tmp_path: Path) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import anyio
@@ -11,11 +13,12 @@ import pytest
 
 from adapters.sqlite_driver import sqlite
 from adapters.sqlite_store import SqliteStore
-from domain.errors import InvalidOptions, OutcomeUnknown, StoreTimeout
+from domain.errors import InvalidOptions, MinutebookError, OutcomeUnknown, StoreTimeout
 from domain.ports import Batch, CommitStatus, Holder, Journal, Receipt
 from minutebook.testing.batches import Place, dummy_batch, end_of
 from tests.store.children import LOCK_HOLDER, Child, child
 from tests.store.faults import Faults, faulty
+from tests.store.waiting import PATIENCE_S, until
 
 pytestmark = pytest.mark.anyio
 
@@ -102,52 +105,69 @@ async def test_a_killed_process_leaves_no_lock(tmp_path: Path) -> None:
 
 
 class HangingCommit(sqlite.Connection):
-    """A disk that does not answer: COMMIT waits for a file to appear."""
+    """A disk that does not answer while `hanging` is set."""
 
-    awaited: Path
+    hanging = threading.Event()
+    reached = threading.Event()
+    answering = threading.Event()
 
     def execute(self, sql: str, *parameters: object) -> sqlite.Cursor:
-        if sql == "COMMIT" and self.in_transaction and self.total_changes:
-            while not self.awaited.exists():
-                time.sleep(0.005)
+        if sql == "COMMIT" and self.hanging.is_set():
+            self.reached.set()
+            self.answering.wait()
         return super().execute(sql, *parameters)  # type: ignore[arg-type]  # handed on as it came
 
 
+@pytest.fixture
+def hanging_disk() -> Iterator[type[HangingCommit]]:
+    yield HangingCommit
+    HangingCommit.answering.set()
+    for event in (HangingCommit.hanging, HangingCommit.reached, HangingCommit.answering):
+        event.clear()
+
+
+async def told(journal: Journal, batch: Batch, answers: list[Receipt | MinutebookError]) -> None:
+    try:
+        answers.append(await journal.commit(batch))
+    except MinutebookError as e:
+        answers.append(e)
+
+
 async def test_a_disk_that_hangs_is_an_unknown_outcome_and_those_behind_it_were_not_written(
-    tmp_path: Path,
+    tmp_path: Path, hanging_disk: type[HangingCommit]
 ) -> None:
-    HangingCommit.awaited = tmp_path / "answer"
-    HangingCommit.awaited.touch()
-    store = SqliteStore(tmp_path / "j.db", store_timeout_s=0.2, connection_class=HangingCommit)
+    store = SqliteStore(tmp_path / "j.db", store_timeout_s=0.2, connection_class=hanging_disk)
     await made(store)
-    HangingCommit.awaited.unlink()
-    behind: list[type[Exception]] = []
-
-    async def commit_behind(journal: Journal) -> None:
-        try:
-            await journal.commit(dummy_batch(Place.start("session-2"), "c1"))
-        except StoreTimeout as e:
-            behind.append(type(e))
-
+    ours: list[Receipt | MinutebookError] = []
+    behind: list[Receipt | MinutebookError] = []
     async with store.open() as journal:
-        with anyio.fail_after(15):
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(hanging, journal)
-                await anyio.wait_all_tasks_blocked()
-                tasks.start_soon(commit_behind, journal)
+        hanging_disk.hanging.set()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(told, journal, SECOND, ours)
+            await until(hanging_disk.reached.is_set)
+            tasks.start_soon(told, journal, dummy_batch(Place.start("session-2"), "c1"), behind)
+        assert [type(answer) for answer in (*ours, *behind)] == [OutcomeUnknown, StoreTimeout]
         with pytest.raises(OutcomeUnknown):
             await journal.settle(SECOND)  # it is still under way
-        HangingCommit.awaited.touch()
+        hanging_disk.hanging.clear()
+        hanging_disk.answering.set()
         settled = await journal.settle(SECOND)
-        assert behind == [StoreTimeout]
         assert settled is not None
         assert settled.status is CommitStatus.RECONCILED
         assert await journal.session("session-2") is None
 
 
-async def hanging(journal: Journal) -> None:
-    with pytest.raises(OutcomeUnknown):
-        await journal.commit(SECOND)
+async def test_a_disk_that_hangs_does_not_keep_a_store_from_closing(
+    tmp_path: Path, hanging_disk: type[HangingCommit]
+) -> None:
+    store = SqliteStore(tmp_path / "j.db", store_timeout_s=0.2, connection_class=hanging_disk)
+    await made(store)
+    ours: list[Receipt | MinutebookError] = []
+    with anyio.fail_after(PATIENCE_S):
+        async with store.open() as journal, anyio.create_task_group() as tasks:
+            hanging_disk.hanging.set()
+            tasks.start_soon(told, journal, SECOND, ours)
+    assert [type(answer) for answer in ours] == [OutcomeUnknown]
 
 
 @pytest.mark.parametrize("timeout_s", [0, -1, 30.5])

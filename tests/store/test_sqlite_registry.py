@@ -11,11 +11,13 @@ import anyio
 import pytest
 from anyio.from_thread import start_blocking_portal
 
+from adapters.sqlite_driver import sqlite
+from adapters.sqlite_jobs import Job
 from adapters.sqlite_journal import SqliteJournal
 from adapters.sqlite_registry import OPEN_FILES
 from adapters.sqlite_store import SqliteStore
 from domain.envelope import Fence
-from domain.errors import InvalidOptions, NotAJournal, StoreUnsupported
+from domain.errors import InvalidOptions, NotAJournal, StoreReadFailed, StoreUnsupported, StoreWriteFailed
 from domain.ports import Journal
 from minutebook.testing.batches import Place, dummy_batch
 from minutebook.testing.clock import ManualClock
@@ -100,6 +102,18 @@ class TestSharing:
             for n in range(8):
                 tasks.start_soon(use, f"session-{n}")
         assert len(set(map(id, files))) == 1
+
+    async def test_work_that_comes_after_the_end_is_refused(self, tmp_path: Path) -> None:
+        async with SqliteStore(tmp_path / "j.db").open() as journal:
+            file = journal.file  # type: ignore[attr-defined]  # a SqliteJournal
+        late: Job[sqlite.Connection, None] = Job(lambda connection: None, 0.0)
+        file.writer.submit(late)
+        with pytest.raises(StoreWriteFailed):
+            await late.answer.wait()
+        later: Job[sqlite.Connection, None] = Job(lambda connection: None, 0.0)
+        file.reader.submit(later)
+        with pytest.raises(StoreReadFailed):
+            await later.answer.wait()
 
     async def test_a_failed_opening_leaves_nothing_registered(self, tmp_path: Path) -> None:
         path = tmp_path / "j.db"

@@ -111,6 +111,12 @@ CASES = [
     Case("call 0 has ended", ready(LOOK), WITH_CALL, [*in_call(0, Cancel("x")), WITH_CALL]),
     Case("call 0 has ended", begun(LOOK), WITH_CALL, [*in_call(0, ToolDone({"output": "1"})), WITH_CALL]),
     Case(
+        "the question about call 0 is closed",
+        asked(PAY),
+        WITH_CALL,
+        [*in_call(0, Withdraw("x"), Cancel("x")), WITH_CALL],
+    ),
+    Case(
         "the outcome of call 0 is known",
         (*begun(PUT), in_call(0, LoseSight("x"))),
         WITH_CALL,
@@ -148,15 +154,6 @@ CASES = [
 def test_it_refuses_and_allows(case: Case) -> None:
     case.refuse()
     case.allow()
-
-
-def test_an_open_question_keeps_a_turn_open() -> None:
-    """A call that ended leaves no question: the turn asks for both, whichever is looked at first."""
-    scenario = given(*asked(PAY))
-    scenario.when(WITH_CALL).refused("call 0 has ended")
-    scenario.when([*in_call(0, Withdraw("x"), Cancel("x")), WITH_CALL]).then(
-        "permission_cancelled", "tool_cancelled", "turn_completed"
-    )
 
 
 @pytest.mark.parametrize(
