@@ -208,9 +208,9 @@ def open_envelope(stored: Stored, data: Any = None) -> Recorded:
     return event
 
 
-def _event(plain: dict[str, Any], data: Any) -> Recorded:
+def _event(plain: Any, data: Any) -> Recorded:
     """The event of an envelope. Whoever wrote it: every field is of its kind and there is no other."""
-    if plain.keys() != _FIELDS:
+    if type(plain) is not dict or plain.keys() != _FIELDS:
         raise ValueError("other fields than an envelope has")
     aggregate, command, actor = plain["aggregate"], plain["command"], plain["actor"]
     return Recorded(

@@ -31,9 +31,9 @@ class Settings(BaseModel):
     context: dict[str, Any] = Field(default_factory=dict)
 
     def to_plain(self) -> dict[str, Any]:
-        """As stored."""
-        words = {"permission_mode": self.permission_mode.value, "on_lost_attempt": self.on_lost_attempt.value}
-        return {**self.model_dump(), **words}
+        """As stored. Raises ValueRefused where a value cannot be kept."""
+        plain: dict[str, Any] = canonical.decode(canonical.encode(self.model_dump()))
+        return plain
 
     def digest(self) -> str:
         """SHA-256 (hex) of what differs from the defaults: a setting that is added later changes none."""

@@ -27,8 +27,6 @@ import orjson
 
 from minutebook.testing.crash import Ended
 
-#: How long a child may say nothing; then it is ended with SIGABRT. Only a hang gets there.
-SILENCE_S: Final = 30.0
 INTERRUPTED: Final = 130
 _PIPE: Final = 1
 
@@ -91,11 +89,13 @@ class ForkServer:
     Args:
         script: a Python file. It is imported once, with this process's import path; it must
             not start threads or event loops while it is.
+        silence_s: how long a child may say nothing; then it is ended with SIGABRT, and says
+            on stderr where each of its threads was. Only a hang should get there.
     """
 
-    def __init__(self, script: Path) -> None:
+    def __init__(self, script: Path, silence_s: float = 30.0) -> None:
         self.running: Running | None = None
-        self._pending = b""
+        self._pending, self._silence_s = b"", silence_s
         program = (
             f"import sys; sys.path[:] = {sys.path!r}; "
             f"from minutebook.testing.fork_server import serve; serve({str(script)!r})"
@@ -145,9 +145,11 @@ class ForkServer:
         assert self._process.stdout is not None
         pipe = self._process.stdout.fileno()
         while b"\n" not in self._pending:
-            if not select.select([pipe], [], [], SILENCE_S)[0]:
-                assert process_id is not None, f"the fork server said nothing for {SILENCE_S:g} s"
-                os.kill(process_id, signal.SIGABRT)  # its faulthandler says where it hangs
+            # The server itself has to start and to import; it is never given up.
+            patience = self._silence_s if process_id is not None else None
+            if not select.select([pipe], [], [], patience)[0]:
+                assert process_id is not None
+                os.kill(process_id, signal.SIGABRT)
                 process_id = None
                 continue
             some = os.read(pipe, 65536)

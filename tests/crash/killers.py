@@ -55,18 +55,19 @@ class KillAfter(KillAt):
 
 
 def dying_connection(after: str, statement: int, journal: str, tell: Tell) -> type[sqlite.Connection]:
-    """A connection that kills its process before a statement of one transaction.
+    """A connection that kills its process before a statement that writes, or reads to write.
 
     Args:
-        after: the last event in the file when that transaction begins.
-        statement: which of its statements, from 1; COMMIT is one of them.
+        after: the last event in the file when a transaction begins, to count the statements
+            of that one alone, COMMIT being one of them; "" to count all of the process.
+        statement: which of those, from 1.
     """
 
     class DyingConnection(sqlite.Connection):
-        left = 0
+        left = 0 if after else statement + 1
 
         def execute(self, sql: str, *arguments: Any) -> Any:
-            if sql == "BEGIN IMMEDIATE" and last_event(journal) == after:
+            if after and sql == "BEGIN IMMEDIATE" and last_event(journal) == after:
                 self.left = statement + 1
             self._count(sql)
             return super().execute(sql, *arguments)
@@ -80,7 +81,7 @@ def dying_connection(after: str, statement: int, journal: str, tell: Tell) -> ty
             if self.left == 0:
                 tell(killed=statement, point=sql[:40])
                 os.kill(os.getpid(), signal.SIGKILL)
-            if sql == "COMMIT":
+            if after and sql == "COMMIT":
                 self.left = 0  # that transaction is over, and with it the counting
 
     return DyingConnection

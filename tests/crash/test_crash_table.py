@@ -7,15 +7,22 @@ rows need the session to put each step into a commit of its own (`fine`).
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final
 
+import orjson
 import pytest
 
 from minutebook.testing.crash import Ended, Witness, every_kill
 from minutebook.testing.fork_server import ForkServer
 from tests.crash.harness import Examination, Life, new_life
+from tests.crash.script import SESSION
+
+ROOT = Path(__file__).parents[2]
 
 FINE: Final[dict[str, Any]] = {"fine": True}
 STEERED: Final[dict[str, Any]] = {"fine": True, "steered": True}
@@ -53,12 +60,13 @@ def asked(turn: str, *attempts: str) -> Never:
 
 
 def ran(tool_id: str, *runs: str) -> Never:
-    """The call had its effect in these runs, all of them under one key."""
+    """The call had its effect in these runs, all of them under the key of the first."""
 
     def never(end: Examination, witness: list[tuple[str, ...]]) -> str:
         found = [w for w in witness if w[0] == tool_id]
-        fits = tuple(w[2] for w in found) == runs and len({w[3] for w in found}) <= 1
-        return "" if fits else f"expected runs {runs} under one key, found {found}"
+        wanted = [(tool_id, run, f"{SESSION}/{tool_id}") for run in runs]
+        fits = [(w[0], w[2], w[3]) for w in found] == wanted
+        return "" if fits else f"expected {wanted}, found {found}"
 
     return never
 
@@ -237,6 +245,16 @@ def test_killed_after(name: str, server: ForkServer) -> None:
         assert (found.wrong, found.events[-1]) == ([], row.after)
         assert (found.plan, found.kind) == (row.plan, row.kind)
         assert lived_to_its_end(life, row.nevers) == []
+
+
+def test_the_command_line_says_the_same(server: ForkServer) -> None:
+    with new_life(server, **FINE) as life:
+        killed_after(life, f"tool_started {MAIL}")
+        command = [sys.executable, "-m", "recovery", "inspect", life.files["journal"], SESSION, "--json"]
+        inspected = subprocess.run(command, capture_output=True, cwd=ROOT, timeout=60, check=False)
+        assert inspected.returncode == 1, inspected.stderr
+        items = orjson.loads(inspected.stdout)["items"]
+        assert [(item["action"], item["subject"]) for item in items] == life.examine().plan
 
 
 # --- rows that take more than one kill --------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+from itertools import takewhile
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,8 @@ from tests.crash.program import CONFLICT
 
 SEEDS = range(4)
 KILLS = 10
+#: So often in a row a worker may be refused. The other one is quicker done, or dead and followed at once.
+REFUSALS = 200
 
 
 @pytest.mark.parametrize("moment", ["idle", "model", "tool", "question"])
@@ -89,4 +92,6 @@ def work_until_closed(life: Life, seed: int) -> list[Ended]:
         ended = life.start(chance.randint(1, 60) if kills < KILLS else NEVER)
         assert ended.killed is not None or ended.returncode in (os.EX_OK, CONFLICT), ended
         ends.append(ended)
+        refused = takewhile(lambda e: e.returncode == CONFLICT, reversed(ends))
+        assert sum(1 for _ in refused) < REFUSALS, ended
     return ends

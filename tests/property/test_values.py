@@ -114,7 +114,7 @@ def _encoded(value: Any) -> bytes | ValueRefused:
 
 
 @share(100)
-@given(values, any_text)
+@given(values, any_text.map(lambda text: text[:20]))
 def test_a_refusal_names_the_place(value: Any, key: str) -> None:
     refused = _encoded({key: [value, {"deep": float("nan")}]})
     assert isinstance(refused, ValueRefused)
@@ -169,9 +169,9 @@ def test_an_envelope_keeps_any_text(actor: str, worker: str, token: int) -> None
 @share(50)
 @given(any_text)
 def test_an_id_is_taken_as_it_is_or_refused(text: str) -> None:
+    kept: object = None
     try:
         kept = session_id(text)
     except InvalidId as refused:
-        assert str(refused).isprintable()
-    else:
-        assert kept == text
+        kept = refused
+    assert kept == text or (isinstance(kept, InvalidId) and str(kept).isprintable())

@@ -8,12 +8,14 @@ import anyio
 import pytest
 
 from domain.errors import InvalidOptions, SendRejected, SessionClosed, StreamError, ValueRefused
+from domain.lifecycle import fold
+from domain.state import State
 from domain.values import Priority
 from minutebook import stream_events as se
 from minutebook.testing.scripted import Gate, ScriptedProvider, call, reply
-from projections.transcript import Exchange, UserItem
+from projections.transcript import Exchange, Transcript, UserItem
 from tests.session import order
-from tests.session.harness import Hands, Place, data
+from tests.session.harness import Hands, Place, approving, data, drained
 
 pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])]
 
@@ -334,6 +336,37 @@ async def test_history_pages_tile_the_conversation(place: Place, hands: Hands) -
         assert session.history(99).items == ()
         calls = [c for item in whole if isinstance(item, Exchange) for c in item.calls]
         assert [(c.outcome, c.output) for c in calls] == [("completed", "did x")]
+
+
+@pytest.mark.parametrize("number", range(2, 9))
+async def test_reads_show_nothing_that_is_not_durable(place: Place, hands: Hands, number: int) -> None:
+    place.store.before[number] = gate = Gate()
+    script = [reply("hm", call("look", {"what": "x"}), call("pay", {"what": "rent"})), reply("done")]
+    async with place.create(script, tools=hands.tools()) as session, anyio.create_task_group() as tasks:
+
+        async def play() -> None:
+            await session.send("hello")
+            await session.send("more")
+            await drained(approving(session))
+
+        tasks.start_soon(play)
+        await gate.reached()
+        await anyio.wait_all_tasks_blocked()
+        events = await place.events()
+        state, transcript = fold(State("s1"), events), Transcript()
+        for event in events:
+            transcript.apply(event)
+        assert session.head_sequence == len(events)
+        assert session.messages == tuple(transcript.items)
+        assert session.history().position == len(events)
+        assert session.is_running == (state.request is not None)
+        assert session.pending_inputs == state.queue.pending
+        assert {question.sequence for question in session.interactions} <= {
+            event.sequence for event in events if event.type == "permission_requested"
+        }
+        assert session.recovery_plan().items == (await place.plan()).items
+        gate.open()
+        tasks.cancel_scope.cancel()
 
 
 async def test_reads_stay_allowed_after_closing_and_nothing_else(place: Place) -> None:

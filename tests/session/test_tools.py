@@ -338,7 +338,7 @@ async def test_nobody_knows_what_a_risky_tool_did_whose_time_was_over(any_place:
 async def test_a_harmless_thread_that_goes_on_is_given_up_and_the_call_run_again(place: Place) -> None:
     release, runs = threading.Event(), {}
 
-    @tool(kind=ToolKind.READ_ONLY, side_effect=SideEffect.PURE, timeout_s=0.05)
+    @tool(kind=ToolKind.READ_ONLY, side_effect=SideEffect.PURE, timeout_s=0.5)
     def stuck(ctx: ToolContext) -> str:
         runs[ctx.run] = ctx.idempotency_key
         if ctx.run == 1:
