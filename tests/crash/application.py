@@ -41,6 +41,7 @@ def live(
     kill_after: str = "",
     kill_in: tuple[str, int] | None = None,
     fail_at: tuple[int, str] | None = None,
+    journal_mode: str = "auto",
     fine: bool = False,
     backend: str = "asyncio",
     **story: Any,
@@ -52,6 +53,7 @@ def live(
         kill_after: the event to die after, as `killers.label` gives it; in place of `kill_at`.
         kill_in: the last event before a transaction, and the statement of it to die before.
         fail_at: which COMMIT fails, and how, as for `killers.failing_connection`.
+        journal_mode: of SQLite, see `SqliteStore`.
         fine: see `killers.cut_finely`.
         story: fields of `program.Story`.
     """
@@ -63,7 +65,7 @@ def live(
         probe = (
             KillAfter(kill_after, journal, tell, let_run) if kill_after else KillAt(kill_at, tell, let_run)
         )
-        store = SqliteStore(journal, probe=probe)
+        store = SqliteStore(journal, probe=probe, journal_mode=journal_mode)
         if kill_in is not None:
             store = replace(store, connection_class=dying_connection(*kill_in, journal, tell))
         if fail_at is not None:
@@ -97,5 +99,29 @@ def begin_hook(tell: Tell, journal: str, witness: str) -> None:
             entry.add(inputs.BeginPreparation(("i-1",), ("classify",)))
             entry.finish()
             await opened.commit(to_batch(entry, loaded.head, ids.salt, "local", "hook", {}))
+
+    anyio.run(main)
+
+
+def abandon(tell: Tell, journal: str, witness: str) -> None:
+    """Give the open request up."""
+
+    async def main() -> None:
+        async with mb.open_coordinator(SESSION, store=SqliteStore(journal)) as coordinator:
+            await coordinator.abandon_request(reason="it takes too long")
+
+    anyio.run(main)
+
+
+def settle(tell: Tell, journal: str, witness: str, tool_id: str) -> None:
+    """Say what became of an effect whose request has ended, twice under one command id."""
+
+    async def main() -> None:
+        async with mb.open_coordinator(SESSION, store=SqliteStore(journal)) as coordinator:
+            for _ in range(2):
+                receipt = await coordinator.reconcile_tool_outcome(
+                    tool_id, outcome="cancelled", evidence="the bank says so", command_id="settle-1"
+                )
+                tell(status=receipt.status)
 
     anyio.run(main)

@@ -1,4 +1,4 @@
-"""Every kill in every recovery, and every point of the finest cut. Takes the better part of an hour.
+"""Every kill in every recovery, at every point of the finest cut, at every statement. Takes hours.
 
 Not part of the suite, because of its name; run it by naming it:
 
@@ -11,7 +11,9 @@ from itertools import count
 
 import pytest
 
+from minutebook.testing.crash import Ended, every_kill
 from minutebook.testing.fork_server import ForkServer
+from tests.crash.harness import new_life
 from tests.crash.matrix import VARIANTS, Lived, every_point, in_parallel, killed, unharmed
 from tests.crash.test_two_workers import two_workers
 
@@ -40,6 +42,30 @@ def test_every_pair(part: int, variant: str, servers: list[ForkServer]) -> None:
     for found in in_parallel(len(servers), lives):
         matrix.lives += found
     assert matrix.wrong == []
+
+
+@pytest.mark.parametrize("journal_mode", ["auto", "truncate"])
+def test_every_statement(journal_mode: str, servers: list[ForkServer]) -> None:
+    """Killed between the statements of any transaction, those for the lease among them."""
+
+    def wrong(place: int) -> list[str]:
+        found: list[str] = []
+
+        def run(statement: int) -> Ended:
+            with new_life(servers[place], journal_mode=journal_mode) as life:
+                ended = life.start(kill_in=("", statement))
+                if ended.killed is not None:
+                    found.extend(f"{ended.killed}: {w}" for w in life.examine().wrong)
+                    life.start().completed()
+                    found.extend(
+                        f"{ended.killed}, at the end: {w}" for w in life.examine(finished=True).wrong
+                    )
+                return ended
+
+        assert len(list(every_kill(run, first=1 + place, step=len(servers)))) > 40
+        return found
+
+    assert [w for found in in_parallel(len(servers), wrong) for w in found] == []
 
 
 def seconds(server: ForkServer, variant: str, first: int) -> list[Lived]:

@@ -36,7 +36,7 @@ def examine(
     """Hold the journal against its witnesses and its plan against the oracle.
 
     Tells `wrong` (sentences), `commits` (type and id of each event of each), `plan`
-    (action and subject of each item), `kind`, `holder` and `story`.
+    (action and subject of each item), `kind`, `unsettled` effects, `holder` and `story`.
     """
 
     async def look() -> None:
@@ -50,6 +50,7 @@ def examine(
             commits=_commits(events),
             plan=[(i.action, i.subject) for i in plan.items] if plan else [],
             kind=plan.kind if plan else "",
+            unsettled=[effect.tool_id for effect in plan.unsettled_effects] if plan else [],
             holder=plan.lease.holder if plan and plan.lease else None,
             story=conversation(events),
         )

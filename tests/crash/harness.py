@@ -29,6 +29,7 @@ class Examination:
     Args:
         commits: the events of each commit, as type and id.
         plan: (action, subject) of each item.
+        unsettled: calls of ended requests that nobody knows the outcome of.
         holder: who holds the lease as far as the file says; None: it was given back.
         story: the conversation, see `invariants.conversation`.
     """
@@ -37,6 +38,7 @@ class Examination:
     commits: list[list[str]]
     plan: list[tuple[str, str]]
     kind: str
+    unsettled: list[str]
     holder: str | None
     story: list[Any]
 

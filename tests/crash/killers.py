@@ -55,34 +55,33 @@ class KillAfter(KillAt):
 
 
 def dying_connection(after: str, statement: int, journal: str, tell: Tell) -> type[sqlite.Connection]:
-    """A connection that kills its process before a statement that writes, or reads to write.
+    """A connection that kills its process before a statement of a transaction.
 
     Args:
-        after: the last event in the file when a transaction begins, to count the statements
-            of that one alone, COMMIT being one of them; "" to count all of the process.
-        statement: which of those, from 1.
+        after: the last event in the file when the transaction begins; "" for all transactions
+            of the process, one after the other.
+        statement: which of their statements, from 1; BEGIN and COMMIT are statements.
     """
+    counted = count(1)
 
     class DyingConnection(sqlite.Connection):
-        left = 0 if after else statement + 1
+        counts = False
 
         def execute(self, sql: str, *arguments: Any) -> Any:
-            if after and sql == "BEGIN IMMEDIATE" and last_event(journal) == after:
-                self.left = statement + 1
-            self._count(sql)
+            if sql == "BEGIN IMMEDIATE":
+                self.counts = not after or last_event(journal) == after
+            self._pass(sql)
             return super().execute(sql, *arguments)
 
         def executemany(self, sql: str, *arguments: Any) -> Any:
-            self._count(sql)
+            self._pass(sql)
             return super().executemany(sql, *arguments)
 
-        def _count(self, sql: str) -> None:
-            self.left -= 1
-            if self.left == 0:
+        def _pass(self, sql: str) -> None:
+            if self.counts and next(counted) == statement:
                 tell(killed=statement, point=sql[:40])
                 os.kill(os.getpid(), signal.SIGKILL)
-            if after and sql == "COMMIT":
-                self.left = 0  # that transaction is over, and with it the counting
+            self.counts = self.counts and sql != "COMMIT"
 
     return DyingConnection
 

@@ -160,11 +160,9 @@ def _read(place: Place, event: Recorded, data: Any) -> None:
         case _ if event.type in REQUEST_ENDS:
             place.request, place.running, place.aborting, place.turn_ended = "", False, False, ""
             place.aimed.clear()
+            place.calls.clear()
         case _ if event.tool_id is not None:
-            call = next(c for c in place.calls if c.id == event.tool_id)
-            _read_call(call, event.type, data)
-            if event.type == "permission_evaluated":
-                call.policy = place.policy
+            _read_tool(place, event, data)
         case _ if event.model_attempt_id is not None:
             _read_attempt(place, event, data)
         case _:
@@ -216,6 +214,16 @@ def _read_attempt(place: Place, event: Recorded, data: Any) -> None:
     else:
         again = event.type in ASKED_AGAIN or data.outcome == "lost"
         place.attempt_stands = "may be repeated" if again else "failed"
+
+
+def _read_tool(place: Place, event: Recorded, data: Any) -> None:
+    call = next((c for c in place.calls if c.id == event.tool_id), None)
+    if call is None:
+        assert event.type == "tool_outcome_reconciled", f"{event.type} of a call that nobody declared"
+        return  # an effect of a request that has ended
+    _read_call(call, event.type, data)
+    if event.type == "permission_evaluated":
+        call.policy = place.policy
 
 
 def _read_call(call: Call, type_: str, data: Any) -> None:

@@ -316,6 +316,24 @@ def test_killed_after_the_closing_commit(server: ForkServer) -> None:
         assert lived_to_its_end(life, (nothing_begins_after("abort_requested r2", "r2"),)) == []
 
 
+def test_an_unknown_effect_outlives_its_request(server: ForkServer) -> None:
+    """It is not run again, it stops nobody, and it can still be settled when the session is closed."""
+    with new_life(server, **FINE) as life:
+        killed_after(life, f"tool_started {PAY_AGAIN}")
+        life.server.run("abandon", **life.files).completed()
+        found = life.examine()
+        assert (found.wrong, found.plan) == ([], [("start_next_request", "i-3")])
+        assert found.unsettled == [PAY_AGAIN]
+        life.start().completed()
+        closed = life.examine()
+        assert (closed.wrong, closed.plan, closed.unsettled) == ([], [("none", SESSION)], [PAY_AGAIN])
+        settled = life.server.run("settle", **life.files, tool_id=PAY_AGAIN).completed()
+        assert settled.told("status") == ["committed", "replayed"]
+        end = life.examine(finished=True)
+        assert (end.wrong, end.unsettled) == ([], [])
+        assert ran(PAY_AGAIN)(end, Witness(life.place / "witness").lines()) == ""
+
+
 # --- an allowance is good for one policy --------------------------------------------------------
 
 

@@ -11,6 +11,7 @@ from collections import Counter
 
 import pytest
 
+from domain.limits import SNAPSHOT_INTERVAL
 from minutebook.testing.fork_server import ForkServer
 from tests.crash.invariants import ALWAYS, everything_ended
 from tests.crash.matrix import Matrix, every_point, some_points, unharmed
@@ -37,18 +38,28 @@ def matrix(servers: list[ForkServer]) -> Matrix:
 
 @pytest.fixture(scope="module")
 def frontiers(servers: list[ForkServer]) -> Matrix:
-    """A life for each commit, where each step is in a commit of its own."""
-    points = unharmed(servers[0], "step by step").points
-    return some_points(
-        servers, "step by step", ((n,) for n, point in enumerate(points, 1) if point == "after_commit")
-    )
+    """A life for every third commit, where each step is in a commit of its own."""
+    return of_one_name(servers, "step by step", "after_commit", 3)
+
+
+@pytest.fixture(scope="module")
+def hot_journals(servers: list[ForkServer]) -> Matrix:
+    """A life for every second transaction, left open where SQLite has to undo it."""
+    return of_one_name(servers, "without a WAL", "before_commit", 2)
+
+
+def of_one_name(servers: list[ForkServer], variant: str, name: str, step: int) -> Matrix:
+    """A life for every `step`th point of one name."""
+    points = unharmed(servers[0], variant).points
+    numbers = [n for n, point in enumerate(points, 1) if point == name]
+    return some_points(servers, variant, [(n,) for n in numbers[::step]])
 
 
 @pytest.fixture(scope="module")
 def pairs(servers: list[ForkServer]) -> Matrix:
     """A sample of lives that are killed twice, the second time in recovery; some three times."""
     points = len(unharmed(servers[0], "as it is").points)
-    twice = [(n, 1 + (n * 7) % 41) for n in range(2, points, 5)]
+    twice = [(n, 1 + (n * 7) % 41) for n in range(2, points, 7)]
     return some_points(servers, "as it is", [*twice, (20, 9, 7), (45, 3, 2), (70, 12, 1), (90, 5, 5)])
 
 
@@ -71,16 +82,28 @@ def test_a_kill_at_every_frontier(frontiers: Matrix, check: str) -> None:
 
 
 @pytest.mark.parametrize("check", CHECKS)
+def test_a_kill_in_a_transaction_without_a_wal(hot_journals: Matrix, check: str) -> None:
+    assert about(check, hot_journals) == []
+
+
+@pytest.mark.parametrize("check", CHECKS)
 def test_a_kill_in_recovery(pairs: Matrix, check: str) -> None:
     assert about(check, pairs) == []
 
 
-def test_the_checks_above_are_all_there_are(matrix: Matrix, frontiers: Matrix, pairs: Matrix) -> None:
-    assert [*matrix.wrong, *frontiers.wrong, *pairs.wrong] == []
+def test_the_checks_above_are_all_there_are(
+    matrix: Matrix, frontiers: Matrix, hot_journals: Matrix, pairs: Matrix
+) -> None:
+    assert [*matrix.wrong, *frontiers.wrong, *hot_journals.wrong, *pairs.wrong] == []
 
 
 def test_a_life_that_nothing_happens_to(matrix: Matrix) -> None:
     assert (matrix.reference.wrong, matrix.reference.actions) == ([], ["none"])
+
+
+def test_a_snapshot_falls_due_in_the_middle(hot_journals: Matrix) -> None:
+    script = len(hot_journals.reference.events) - 75
+    assert 75 < SNAPSHOT_INTERVAL < 75 + script
 
 
 def about(check: str, matrix: Matrix) -> list[str]:

@@ -16,7 +16,7 @@ from domain.request import Preparation
 from domain.state import CallState, State
 from domain.tool import TERMINAL, Status, ToolState
 
-UNDECLARED = 900
+UNDECIDED = 500  # besides its segments: more than any decision
 PER_SEGMENT = 200
 DECISIONS = {
     Decision.NONE: 180,
@@ -102,7 +102,7 @@ def _open_calls(state: State) -> tuple[CallState, ...]:
 
 def _call(state: State, call: CallState, in_flight: frozenset[str], segments: int) -> int:
     if call.tool is None:
-        return UNDECLARED
+        return PER_SEGMENT * (segments + 1) + UNDECIDED
     if call.tool.status in TERMINAL:
         return 0
     base = PER_SEGMENT * (segments + 1 - call.tool.segment)

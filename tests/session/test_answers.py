@@ -14,7 +14,7 @@ from minutebook import stream_events as se
 from minutebook.config import PermissionCall
 from minutebook.interactions import Answer, Approve, Deny, Interaction
 from minutebook.session import Session
-from minutebook.testing.scripted import ScriptedProvider, call, reply
+from minutebook.testing.scripted import Gate, ScriptedProvider, call, reply
 from minutebook.tool_definition import tool
 from tests.session import order
 from tests.session.harness import Hands, Place, approving, asked, data
@@ -109,6 +109,27 @@ async def test_the_first_answer_wins_and_the_second_gets_it(place: Place, hands:
     assert len(set(decisions)) == 1
     assert (await place.types()).count("permission_resolved") == 1
     assert hands.done == (["rent"] if decisions[0].verdict == "allow" else [])
+
+
+async def test_the_second_answer_gets_the_first_one_when_that_is_durable(place: Place, hands: Hands) -> None:
+    place.store.before[5] = gate = Gate()
+    decisions = []
+    async with place.create(RENT, tools=hands.tools()) as session:
+        await session.send("hello")
+        question = await asked(session)
+
+        async def answer(given: Any) -> None:
+            decisions.append(await session.respond(question.id, given, digest=question.digest))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(answer, Approve())
+            await gate.reached()
+            tasks.start_soon(answer, Deny())
+            await anyio.wait_all_tasks_blocked()
+            assert decisions == []
+            gate.open()
+        await session.wait_idle()
+    assert [decision.verdict for decision in decisions] == ["allow", "allow"]
 
 
 async def test_the_model_is_told_what_a_person_said(place: Place, hands: Hands) -> None:

@@ -359,17 +359,25 @@ async def test_closing_for_good_at_the_same_time_is_closing_once(place: Place) -
 
 
 async def test_nothing_is_sent_to_a_session_that_is_being_closed(place: Place) -> None:
-    place.store.before[2] = gate = Gate()
-    async with place.create([]) as session, anyio.create_task_group() as tasks:
+    """Neither while what runs is stopped, nor while the end itself is being written."""
+    for number in (4, 6):
+        place.store.batches.clear()
+        place.store.before = {number: (gate := Gate())}
+        speaking, session_id = Gate(), f"s{number}"
+        async with place.create([[speaking, *reply("never")]], session_id) as session:
+            await session.send("hello")
+            await speaking.reached()
+            async with anyio.create_task_group() as tasks:
 
-        async def close() -> None:
-            await session.close(final=True)
+                async def close() -> None:
+                    await session.close(final=True)
 
-        tasks.start_soon(close)
-        await gate.reached()
-        with pytest.raises(SessionClosed):
-            await session.send("too late")
-        gate.open()
+                tasks.start_soon(close)
+                await gate.reached()
+                with pytest.raises(SessionClosed):
+                    await session.send("too late")
+                gate.open()
+        assert (await place.types(session_id)).count("input_accepted") == 1
 
 
 async def test_an_effect_can_be_settled_after_the_session_was_closed(place: Place, hands: Hands) -> None:

@@ -12,6 +12,7 @@ from domain.lifecycle import fold
 from domain.state import State
 from domain.values import Priority
 from minutebook import stream_events as se
+from minutebook.session import Session
 from minutebook.testing.scripted import Gate, ScriptedProvider, call, reply
 from projections.transcript import Exchange, Transcript, UserItem
 from tests.session import order
@@ -352,21 +353,27 @@ async def test_reads_show_nothing_that_is_not_durable(place: Place, hands: Hands
         tasks.start_soon(play)
         await gate.reached()
         await anyio.wait_all_tasks_blocked()
-        events = await place.events()
-        state, transcript = fold(State("s1"), events), Transcript()
-        for event in events:
-            transcript.apply(event)
-        assert session.head_sequence == len(events)
-        assert session.messages == tuple(transcript.items)
-        assert session.history().position == len(events)
-        assert session.is_running == (state.request is not None)
-        assert session.pending_inputs == state.queue.pending
-        assert {question.sequence for question in session.interactions} <= {
-            event.sequence for event in events if event.type == "permission_requested"
-        }
-        assert session.recovery_plan().items == (await place.plan()).items
-        gate.open()
-        tasks.cancel_scope.cancel()
+        try:
+            await _compare(session, place)
+        finally:
+            gate.open()
+            tasks.cancel_scope.cancel()
+
+
+async def _compare(session: Session, place: Place) -> None:
+    events = await place.events()
+    state, transcript = fold(State("s1"), events), Transcript()
+    for event in events:
+        transcript.apply(event)
+    assert session.head_sequence == len(events)
+    assert session.messages == tuple(transcript.items)
+    assert session.history().position == len(events)
+    assert session.is_running == (state.request is not None)
+    assert session.pending_inputs == state.queue.pending
+    asked_at = {event.sequence for event in events if event.type == "permission_requested"}
+    assert {question.sequence for question in session.interactions} <= asked_at
+    actions = [(item.action, item.subject) for item in (await place.plan()).items]
+    assert [(item.action, item.subject) for item in session.recovery_plan().items] == actions
 
 
 async def test_reads_stay_allowed_after_closing_and_nothing_else(place: Place) -> None:
