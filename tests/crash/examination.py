@@ -14,7 +14,7 @@ import anyio
 from adapters.sqlite_reader import SqliteJournalReader, open_reader
 from domain import catalogue
 from domain.envelope import Recorded
-from domain.errors import SessionNotFound
+from domain.errors import NotAJournal, SessionNotFound
 from domain.lifecycle import fold
 from domain.state import State
 from minutebook.testing.crash import Tell, Witness
@@ -40,11 +40,15 @@ def examine(
     """
 
     async def look() -> None:
-        async with open_reader(journal) as reader:
-            events = await _events(reader, session_id)
-            life = Evidence(events, Witness(witness).lines(), said)
-            wrong = violations(life, finished=finished)
-            plan = await _plan(reader, session_id, events, wrong)
+        seen = Witness(witness).lines()
+        try:
+            async with open_reader(journal) as reader:
+                events = await _events(reader, session_id)
+                wrong = violations(Evidence(events, seen, said), finished=finished)
+                plan = await _plan(reader, session_id, events, wrong)
+        except NotAJournal:  # killed before there was one: then nothing may have happened either
+            events, plan = [], None
+            wrong = violations(Evidence(events, seen, said), finished=finished)
         tell(
             wrong=wrong,
             commits=_commits(events),
