@@ -170,11 +170,23 @@ def serve(script: str) -> None:
     gc.freeze()  # the children share this memory as long as nobody touches it
     for request in sys.stdin.buffer:
         function, arguments = orjson.loads(request)
+        alive, held_by_child = os.pipe()
         child = os.fork()
         if child == 0:
             os._exit(_run(module, function, arguments))
-        _, status = os.waitpid(child, 0)
-        _write("ended", os.waitstatus_to_exitcode(status))
+        os.close(held_by_child)
+        _write("ended", _end_of(child, alive))
+        os.close(alive)
+
+
+def _end_of(child: int, alive: int) -> int:
+    """The exit code of a child; `alive` is a pipe that ends with it.
+
+    A child does not outlive whoever asked for it, who says nothing more meanwhile.
+    """
+    if alive not in select.select([alive, sys.stdin.fileno()], [], [])[0]:
+        os.kill(child, signal.SIGKILL)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
 def _imported(script: Path) -> ModuleType:

@@ -18,7 +18,7 @@ from typing import Any, Final, cast
 from domain import decider, inputs, model_attempt, permission, request, session, tool, turn
 from domain.decider import Command
 from domain.entry import Entry
-from domain.envelope import SALT_BYTES, Draft, Recorded, Stored, genesis
+from domain.envelope import SALT_BYTES, Draft, Fence, Recorded, Stored, genesis
 from domain.errors import Rejected
 from domain.events import Payload
 from domain.next_steps import NOTHING, Step, next_steps
@@ -40,11 +40,12 @@ class Scenario:
     """A session built by commands alone: no store, no clock, no loop.
 
     `events` are all of its events, `commits` the same by commit, `entries` the
-    commits as they were composed.
+    commits as they were composed; `fence` is stamped on what comes next.
     """
 
-    def __init__(self, session_id: str = "s-test") -> None:
+    def __init__(self, session_id: str = "s-test", fence: Fence | None = None) -> None:
         self.state = State(session_id)
+        self.fence = fence
         self.events: list[Recorded] = []
         self.entries: list[Entry] = []
 
@@ -77,7 +78,7 @@ class Scenario:
     def begin(self) -> Entry:
         """An empty entry for the next commit."""
         number = len(self.entries) + 1
-        return Entry(self.state, f"cmd-{number}", EPOCH + timedelta(seconds=number - 1))
+        return Entry(self.state, f"cmd-{number}", EPOCH + timedelta(seconds=number - 1), self.fence)
 
     def compose(self, commit: Commit) -> Entry:
         """The next commit, finished and not carried out. Raises what the rules raise."""

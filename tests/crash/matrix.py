@@ -19,11 +19,11 @@ from tests.crash.invariants import same_story
 
 T = TypeVar("T")
 
-#: Options of `live`. As the library works; with each step in a commit of its own; as it works
-#: where SQLite is too old for a WAL, and with so many events that a snapshot falls due.
+#: Options of `live`. As the library works; with each step in a commit of its own, and handlers
+#: in place of people; where SQLite is too old for a WAL, with a snapshot that falls due.
 VARIANTS: Final[dict[str, dict[str, Any]]] = {
     "as it is": {},
-    "step by step": {"fine": True, "on_lost_attempt": "retry", "backend": "trio"},
+    "step by step": {"fine": True, "handlers": True, "on_lost_attempt": "retry", "backend": "trio"},
     "without a WAL": {"journal_mode": "truncate", "fillers": 75},
 }
 

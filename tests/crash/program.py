@@ -15,6 +15,7 @@ import minutebook as mb
 from adapters.sqlite_store import SqliteStore
 from domain import inputs
 from domain.session import Note
+from minutebook.interactions import ToolAnswer
 from minutebook.testing.crash import Tell
 from minutebook.testing.scripted import Attempt, ScriptedProvider, Sent
 from recovery.items import PlanItem
@@ -32,12 +33,14 @@ class Story:
     Args:
         on_lost_attempt, permission_mode: the session's settings.
         steered: the second request is steered by an input of priority `now`, not aborted.
+        handlers: handlers of the session answer its questions, not somebody who watches it.
         fillers: how many events a new session gets at first, so that a snapshot falls due later.
     """
 
     on_lost_attempt: mb.OnLostAttempt = mb.OnLostAttempt.ASK
     permission_mode: mb.PermissionMode = mb.PermissionMode.AUTO_EDIT
     steered: bool = False
+    handlers: bool = False
     fillers: int = 0
 
 
@@ -88,6 +91,8 @@ class Program:
             tools=TOOLS,
             permission_mode=self.story.permission_mode,
             on_lost_attempt=self.story.on_lost_attempt,
+            permission_handler=self._permit if self.story.handlers else None,
+            confirmation_handler=self._confirm if self.story.handlers else None,
             probe=self.world.probe,
         )
 
@@ -166,9 +171,17 @@ class Program:
                 self.tell(aborted=request)
 
     async def _answer(self, session: mb.Session, question: mb.InteractionOpened) -> None:
-        answer = mb.Approve() if question.summary.startswith("mail") else mb.Deny("keep it")
+        if self.story.handlers:
+            return
+        answer = verdict_on(question.summary)
         decision = await session.respond(question.interaction_id, answer, digest=question.digest)
         self.tell(answered=question.interaction_id, verdict=decision.verdict)
+
+    async def _permit(self, call: mb.PermissionCall) -> mb.Verdict | None:
+        return None
+
+    async def _confirm(self, question: mb.Interaction) -> ToolAnswer | None:
+        return verdict_on(question.summary)
 
     def _show(self, told: mb.StreamEvent, request: str) -> None:
         match told:
@@ -229,6 +242,11 @@ class Program:
             tool_id, outcome="completed", evidence="the witness has it", output=output_of(tool_id)
         )
         return "completed"
+
+
+def verdict_on(summary: str) -> mb.Approve | mb.Deny:
+    """What people say when they are asked."""
+    return mb.Approve() if summary.startswith("mail") else mb.Deny("keep it")
 
 
 def decisions(plan: mb.RecoveryPlan) -> list[PlanItem]:

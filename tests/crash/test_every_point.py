@@ -77,7 +77,7 @@ def test_a_kill_at_every_point(matrix: Matrix, check: str) -> None:
 
 
 @pytest.mark.parametrize("check", CHECKS)
-def test_a_kill_at_every_frontier(frontiers: Matrix, check: str) -> None:
+def test_a_kill_between_steps(frontiers: Matrix, check: str) -> None:
     assert about(check, frontiers) == []
 
 

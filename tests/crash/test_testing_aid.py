@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +15,7 @@ from minutebook.testing.crash import NEVER, Ended, Witness, every_kill
 from minutebook.testing.fork_server import INTERRUPTED, ForkServer
 
 DYING = Path(__file__).with_name("dying.py")
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -118,6 +122,23 @@ def test_closing_ends_what_still_runs() -> None:
         running = server.start("wait_for_ever")
         running.wait_for("waiting")
     assert running.ended().returncode == -signal.SIGKILL
+
+
+def test_nothing_is_left_when_the_test_process_dies() -> None:
+    program = (
+        "import sys, os, signal; from pathlib import Path\n"
+        "from minutebook.testing.fork_server import ForkServer\n"
+        f"running = ForkServer(Path({str(DYING)!r})).start('wait_for_ever')\n"
+        "print(running.wait_for('waiting'), flush=True)\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    # The server and its child write their errors to the same pipe: its end is that of all three.
+    asked = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, cwd=ROOT, timeout=60, check=False
+    )
+    assert asked.returncode == -signal.SIGKILL
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(asked.stdout), 0)
 
 
 def test_a_file_that_cannot_be_imported_is_an_error(

@@ -10,6 +10,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+import anyio
+
 from domain.envelope import Stored
 from domain.errors import HeadConflict, LeaseLost, OutcomeUnknown, StoreTimeout, StoreWriteFailed
 from domain.ports import (
@@ -22,6 +24,9 @@ from domain.ports import (
     StoreDescription,
 )
 from minutebook.testing.scripted import Gate
+
+#: Never reached in a test that passes.
+GATE_S = 10.0
 
 
 class Fault(StrEnum):
@@ -78,6 +83,12 @@ class WatchedStore:
             yield WatchedJournal(self, journal)
 
 
+async def _stand_at(gate: Gate) -> None:
+    """Wait, but not for ever: a test that failed does not open its gates any more."""
+    with anyio.fail_after(GATE_S):
+        await gate.pass_through()
+
+
 class WatchedJournal:
     """A `Journal`."""
 
@@ -97,12 +108,12 @@ class WatchedJournal:
         self._store.batches.append(batch)
         number = len(self._store.batches)
         if number in self._store.before:
-            await self._store.before[number].pass_through()
+            await _stand_at(self._store.before[number])
         fault = self._store.faults.get(number)
         if fault in (Fault.FOUND, Fault.LOST_FOUND, None):
             receipt = await self._inner.commit(batch)
         if number in self._store.after:
-            await self._store.after[number].pass_through()
+            await _stand_at(self._store.after[number])
         if fault is None:
             return receipt
         self._stuck = fault in (Fault.LOST_FOUND, Fault.LOST_ABSENT)

@@ -294,13 +294,23 @@ async def test_a_cancelled_block_is_left_in_order(
 
 async def test_a_cancelled_send_is_sent_all_the_same(place: Place) -> None:
     place.store.before[2] = gate = Gate()
+    ended = []
+
+    async def send(session: Session, scope: anyio.CancelScope) -> None:
+        with scope:
+            await session.send("hello")
+        ended.append(session.head_sequence)
+
     async with place.create([reply("done")]) as session:
-        with anyio.CancelScope() as scope:
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(session.send, "hello")
-                await gate.reached()
-                scope.cancel()
-                gate.open()
+        scope = anyio.CancelScope()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(send, session, scope)
+            await gate.reached()
+            scope.cancel()
+            await anyio.wait_all_tasks_blocked()
+            assert ended == []  # the outcome has to be learnt
+            gate.open()
+        assert ended[0] >= 3
         await session.wait_idle()
         assert (await place.told(session.stream()))[-1].content == "done"
 
