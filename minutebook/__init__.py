@@ -14,8 +14,6 @@ from minutebook import _siblings
 _siblings.check()
 
 if TYPE_CHECKING:  # the same names once more, for type checkers and editors
-    from recovery.coordinator import RecoveryCoordinator as RecoveryCoordinator
-
     from domain import errors as errors
     from domain.errors import MinutebookError as MinutebookError
     from domain.next_steps import Action as Action
@@ -52,9 +50,9 @@ if TYPE_CHECKING:  # the same names once more, for type checkers and editors
     from minutebook.prompting import ToolExecutionRecord as ToolExecutionRecord
     from minutebook.prompting import prompt as prompt
     from minutebook.provider_config import ProviderConfig as ProviderConfig
-    from minutebook.session import HistoryPage as HistoryPage
-    from minutebook.session import InputReceipt as InputReceipt
-    from minutebook.session import RequestResult as RequestResult
+    from minutebook.receipts import HistoryPage as HistoryPage
+    from minutebook.receipts import InputReceipt as InputReceipt
+    from minutebook.receipts import RequestResult as RequestResult
     from minutebook.session import Session as Session
     from minutebook.signals import stop_on_signals as stop_on_signals
     from minutebook.stream_events import AttemptDiscarded as AttemptDiscarded
@@ -82,6 +80,7 @@ if TYPE_CHECKING:  # the same names once more, for type checkers and editors
     from projections.transcript import CallItem as CallItem
     from projections.transcript import Exchange as Exchange
     from projections.transcript import UserItem as UserItem
+    from recovery.coordinator import RecoveryCoordinator as RecoveryCoordinator
     from recovery.plan import RecoveryPlan as RecoveryPlan
     from recovery.plan import RecoveryRequired as RecoveryRequired
 
@@ -137,12 +136,8 @@ _EXPORTS: Final = {
         "prompt",
     ),
     "minutebook.provider_config": ("ProviderConfig",),
-    "minutebook.session": (
-        "HistoryPage",
-        "InputReceipt",
-        "RequestResult",
-        "Session",
-    ),
+    "minutebook.receipts": ("HistoryPage", "InputReceipt", "RequestResult"),
+    "minutebook.session": ("Session",),
     "minutebook.signals": ("stop_on_signals",),
     "minutebook.stream_events": (
         "AttemptDiscarded",

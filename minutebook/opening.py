@@ -30,7 +30,8 @@ from minutebook.conversation import Conversation
 from minutebook.feed import Feed
 from minutebook.flights import Flights
 from minutebook.loop import Loop
-from minutebook.session import Parts, Session
+from minutebook.parts import Parts
+from minutebook.session import Session
 from minutebook.tasks import SessionTasks
 from minutebook.tool_definition import ToolSet
 from projections.transcript import Transcript

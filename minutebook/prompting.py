@@ -9,7 +9,8 @@ from typing import Any
 from domain import events as ev
 from domain.ports import StoreDescription
 from minutebook.config import SessionConfig
-from minutebook.session import RequestResult, Session
+from minutebook.receipts import RequestResult
+from minutebook.session import Session
 from projections.transcript import Exchange
 
 

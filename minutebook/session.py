@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 import anyio
 
 from domain import catalogue, inputs, request
 from domain import ids as parse
 from domain import session as session_rules
-from domain.canonical import encode
 from domain.decider import CloseSession, Command
 from domain.entry import Entry
 from domain.envelope import Actor, Recorded, Stored
@@ -27,88 +25,22 @@ from domain.errors import (
     SendRejected,
     SessionClosed,
     StreamError,
-    UnsettledEffectsFull,
 )
-from domain.limits import MAX_PENDING_INPUT_BYTES, MAX_PENDING_INPUTS, MAX_UNSETTLED_EFFECTS
-from domain.ports import Journal, LeaseRow, Receipt
+from domain.ports import LeaseRow
 from domain.state import State, UnsettledEffect
-from domain.values import ActorKind, Priority
-from minutebook.answers import Answers
-from minutebook.book import Book
-from minutebook.carrying import context_of
+from domain.values import Priority
 from minutebook.config import SessionConfig
-from minutebook.conversation import Conversation
-from minutebook.feed import Feed
-from minutebook.flights import INSIDE, Flights
+from minutebook.flights import INSIDE
 from minutebook.interactions import Decision, Interaction, ToolAnswer
-from minutebook.loop import Loop
+from minutebook.parts import Parts
+from minutebook.receipts import HistoryPage, InputReceipt, RequestResult
+from minutebook.sending import USER, check_room, compose, earlier_receipt
 from minutebook.stream_events import Error, Result, StreamEvent
 from minutebook.streaming import RequestStream, SessionEvent, SessionFeed
-from projections.transcript import Item, Transcript
+from projections.transcript import Item
 from recovery.plan import RecoveryPlan
 
-USER: Final = Actor(ActorKind.USER)
-
 log = logging.getLogger("minutebook")
-
-
-@dataclass(frozen=True, slots=True)
-class InputReceipt:
-    """Proof that an input is durable.
-
-    Args:
-        status: "started" (its request was accepted with it) or "queued" (it waits as `later`).
-        request_id: of the request it started, if it did.
-        downgraded_from: the priority that was asked for, where another was given.
-        sequence: of `input_accepted`.
-    """
-
-    status: str
-    session_id: str
-    input_id: str
-    priority: Priority
-    sequence: int
-    request_id: str | None = None
-    downgraded_from: Priority | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class RequestResult:
-    """How a request ended. `status`: completed, failed, interrupted; `error_code` unless completed."""
-
-    request_id: str
-    status: str
-    content: str
-    usage: dict[str, int]
-    error_code: str | None = None
-    message: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class HistoryPage:
-    """A page of the conversation. `position`: the journal sequence it was read at."""
-
-    items: tuple[Item, ...]
-    offset: int
-    next_offset: int | None
-    total: int
-    position: int
-
-
-@dataclass(slots=True)
-class Parts:
-    """What a session is put together from (see `minutebook.opening`)."""
-
-    journal: Journal
-    book: Book
-    conversation: Conversation
-    shown: Transcript
-    feed: Feed
-    flights: Flights
-    loop: Loop
-    answers: Answers
-    plan: Callable[[], RecoveryPlan]
-    start: Callable[[], None]
 
 
 class Session:
@@ -124,11 +56,11 @@ class Session:
         self._left = self._closing = False
         self._gone = anyio.Event()
         self._one_close, self._one_send = anyio.Lock(), anyio.Lock()
-        self._streamed: set[str] = set()
-        self._latest: dict[str, int] = {}
+        #: Requests that nobody has streamed yet, by where they were accepted.
+        self._unstreamed: dict[str, int] = {}
         active = self._state.request
         if active is not None:
-            self._latest[active.request_id] = active.accepted_sequence
+            self._unstreamed[active.request_id] = active.accepted_sequence
         parts.book.listeners.append(self._note_requests)
 
     def __repr__(self) -> str:
@@ -277,77 +209,15 @@ class Session:
                 earlier = await self._parts.book.earlier(given, "send", arguments)
                 if earlier is not None:
                     self._parts.start()  # what the first one began goes on, as after any send
-                    return await self._sent_before(given, earlier)
-            self._may_send(content)
+                    return await earlier_receipt(self._parts.journal, self.id, given, earlier)
+            if self._parts.feed.stopped is not None:
+                raise self._parts.feed.stopped.with_traceback(None)
+            self._parts.conversation.check(content)
+            check_room(self._state, content)
             entry = self._parts.book.begin(given or self._new_id("i"))
-            receipt = self._compose_send(entry, content, Priority(priority), max_turns, metadata or {})
+            receipt = compose(entry, content, Priority(priority), max_turns, metadata or {})
             await self._commit(entry, "send", arguments)
         return receipt
-
-    def _may_send(self, content: str | list[dict[str, Any]]) -> None:
-        state = self._state
-        if self._parts.feed.stopped is not None:
-            raise self._parts.feed.stopped.with_traceback(None)
-        if len(state.unsettled) >= MAX_UNSETTLED_EFFECTS:
-            raise UnsettledEffectsFull(len(state.unsettled), MAX_UNSETTLED_EFFECTS)
-        self._parts.conversation.check(content)
-        size = state.queue.size_bytes + len(encode(content))
-        if len(state.queue.pending) >= MAX_PENDING_INPUTS or size > MAX_PENDING_INPUT_BYTES:
-            raise SendRejected(
-                "QUEUE_FULL",
-                f"{len(state.queue.pending)} inputs of {size} bytes would wait; the limits are "
-                f"{MAX_PENDING_INPUTS} and {MAX_PENDING_INPUT_BYTES}",
-            )
-
-    def _compose_send(
-        self,
-        entry: Entry,
-        content: str | list[dict[str, Any]],
-        priority: Priority,
-        max_turns: int | None,
-        metadata: dict[str, Any],
-    ) -> InputReceipt:
-        state = entry.state
-        busy = state.request is not None or bool(state.queue.pending)
-        given = Priority.LATER if busy else Priority.NEXT
-        downgraded = priority if busy and priority is not Priority.LATER else None
-        accept = inputs.AcceptInput(
-            entry.command_id,
-            content,
-            given,
-            state.queue.accepted + 1,
-            downgraded_from=downgraded,
-            max_turns=max_turns,
-            metadata=metadata,
-        )
-        (accepted,) = entry.add(accept, USER)
-        if busy:
-            return InputReceipt(
-                "queued", self.id, entry.command_id, given, accepted.sequence, None, downgraded
-            )
-        assert state.session is not None
-        settings = state.session.settings
-        start = request.AcceptRequest(
-            entry.command_id, settings, context_of(settings, metadata), max_turns or settings.max_turns
-        )
-        (begun,) = entry.add(start, USER)
-        return InputReceipt("started", self.id, entry.command_id, given, accepted.sequence, begun.request_id)
-
-    async def _sent_before(self, input_id: str, receipt: Receipt) -> InputReceipt:
-        rows = await self._parts.journal.read(
-            self.id, after=receipt.first_sequence - 1, upto=receipt.last_sequence
-        )
-        accepted, *rest = [catalogue.open_stored(row) for row in rows]
-        request_id = rest[0].request_id if rest else None
-        return InputReceipt(
-            "started" if rest else "queued",
-            self.id,
-            input_id,
-            accepted.data.priority,
-            accepted.sequence,
-            request_id,
-            accepted.data.downgraded_from,
-        )
 
     async def cancel_input(self, input_id: str, reason: str = "user") -> bool:
         """Take an input off the queue. False: it is not pending (any more)."""
@@ -372,12 +242,12 @@ class Session:
             Fenced, StoreFailure: while iterating: the journal takes no more events here.
         """
         self._check_open()
-        request_id = next((r for r in self._latest if r not in self._streamed), None)
+        request_id = next(iter(self._unstreamed), None)
         if request_id is None:
             raise StreamError("NO_PENDING_REQUEST", "send something first")
-        self._streamed.add(request_id)
+        accepted = self._unstreamed.pop(request_id)
         self._parts.start()
-        return RequestStream(self._parts.feed, request_id, self._latest[request_id], include_thinking)
+        return RequestStream(self._parts.feed, request_id, accepted, include_thinking)
 
     def events(self, *, after: int | None = None) -> AsyncIterator[SessionEvent]:
         """Durable events after a sequence (None: from now on) and live deltas, for any
@@ -403,7 +273,7 @@ class Session:
                 continue
             if event.data.input_id == receipt.input_id:
                 assert event.request_id is not None
-                self._streamed.add(event.request_id)
+                self._unstreamed.pop(event.request_id, None)
                 return await self._wait_for(event.request_id, event.sequence)
         raise StreamError("DETACHED", "the session was left before the request began; resume it")
 
@@ -599,4 +469,4 @@ class Session:
     def _note_requests(self, events: Sequence[Any]) -> None:
         for event in events:
             if event.type == "request_accepted":
-                self._latest[event.request_id] = event.sequence
+                self._unstreamed[event.request_id] = event.sequence

@@ -120,7 +120,8 @@ class ForkServer:
         """
         assert self.running is None, "wait for the child that runs"
         assert self._process.stdin is not None
-        self._process.stdin.write(orjson.dumps([function, arguments]) + b"\n")
+        with suppress(BrokenPipeError):  # then reading finds the end, and says so
+            self._process.stdin.write(orjson.dumps([function, arguments]) + b"\n")
         kind, process_id = self.next_line()
         assert kind == "began", f"expected a child, found {kind} {process_id}"
         self.running = Running(self, process_id)

@@ -11,7 +11,7 @@ what a legal journal is. Needs the `testing` extra.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from hypothesis import strategies as st
 
@@ -124,15 +124,20 @@ def _response(called: list[Called], stop: Stop) -> Response:
     return response(*called, stop=stop)
 
 
+def tools_of(answers: Iterable[Response]) -> tuple[Called, ...]:
+    """The tools that `responses()` call and that exist."""
+    names = {call.name for answer in answers for call in answer.calls}
+    every = [_called(s, i, k) for s in SideEffect for i in Interrupt for k in ("good", "torn")]
+    return tuple(called for called in every if called.name in names)
+
+
 @st.composite
 def worlds(draw: st.DrawFn) -> World:
     """Worlds with up to three different answers of the model."""
     answers = draw(st.lists(responses(), min_size=1, max_size=3))
-    names = {call.name for answer in answers for call in answer.calls}
-    every = [_called(s, i, k) for s in SideEffect for i in Interrupt for k in ("good", "torn")]
     return World(
         responses=tuple(answers),
-        tools=tuple(c for c in every if c.name in names),
+        tools=tools_of(answers),
         verdicts=draw(st.sampled_from(_VERDICTS)),
         on_lost_attempt=draw(st.sampled_from(OnLostAttempt)),
     )

@@ -1,0 +1,32 @@
+"""What a session is put together from (see `minutebook.opening`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from domain.ports import Journal
+from minutebook.answers import Answers
+from minutebook.book import Book
+from minutebook.conversation import Conversation
+from minutebook.feed import Feed
+from minutebook.flights import Flights
+from minutebook.loop import Loop
+from projections.transcript import Transcript
+from recovery.plan import RecoveryPlan
+
+
+@dataclass(slots=True)
+class Parts:
+    """The pieces. `shown` holds what is durable only; `start` begins the loop, once."""
+
+    journal: Journal
+    book: Book
+    conversation: Conversation
+    shown: Transcript
+    feed: Feed
+    flights: Flights
+    loop: Loop
+    answers: Answers
+    plan: Callable[[], RecoveryPlan]
+    start: Callable[[], None]
