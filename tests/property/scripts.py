@@ -22,7 +22,7 @@ from domain.state import CallState, State
 from domain.values import Interrupt, Priority, Verdict
 from minutebook.testing.histories import Walk, responses, tools_of
 from minutebook.testing.moves import carry
-from minutebook.testing.scenario import response
+from minutebook.testing.scenario import Writing, response
 from minutebook.testing.world import Move, World
 
 #: Request, turn; and for calls the index.
@@ -165,7 +165,15 @@ def _outcome(script: Script, walk: Walk, step: Step) -> Move:
     wanted = _wanted(script, walk, step)
     if wanted is None:
         return moves[0]
-    return next(move for move in moves if move.writings and move.writings[0] == wanted)
+    found = [move for move in moves if move.writings and _is(move.writings[0], wanted)]
+    assert found, f"{wanted} is no way to carry out {step}: {moves}"
+    return found[0]
+
+
+def _is(writing: Writing, wanted: Command) -> bool:
+    if isinstance(writing, model_attempt.Fail) and isinstance(wanted, model_attempt.Fail):
+        return writing.error.retryable is wanted.error.retryable  # errors are equal to themselves only
+    return writing == wanted
 
 
 def _wanted(script: Script, walk: Walk, step: Step) -> Command | None:
@@ -194,20 +202,11 @@ def _of_attempt(script: Script, walk: Walk, step: Step) -> Command:
         if told:
             return model_attempt.Abandon("steering")
         if fails:
-            return _failure(failing)
+            return model_attempt.Fail(ModelFailed("overloaded", "try later", retryable=failing != FATAL))
         return model_attempt.Finish(answer)
     if fails or _now(walk.state):
         return model_attempt.Reconcile("lost", step.reason)
     return model_attempt.Reconcile("completed", "the provider says so", answer)
-
-
-def _failure(failing: int) -> Command:
-    return _FAILURES[failing != FATAL]
-
-
-_FAILURES = {
-    r: model_attempt.Fail(ModelFailed("overloaded", "try later", retryable=r)) for r in (True, False)
-}
 
 
 def _failed(walk: Walk) -> int:

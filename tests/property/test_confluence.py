@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,14 +17,20 @@ from tests.property.examples import share
 from tests.property.ledger import REQUEST_ENDS
 from tests.property.scripts import Script, play, resumed, scripts
 
-Line = tuple[object, ...]
+
+@dataclass(frozen=True)
+class Results:
+    """What became of the calls of a turn; whether one of them was reconciled."""
+
+    ends: tuple[str, ...]
+    reconciled: bool
+
+
+Line = tuple[object, ...] | Results
 
 
 def told(events: Sequence[Recorded]) -> Iterator[Line]:
-    """What people see: inputs as they are applied, answers, results by call, ends of requests.
-
-    The last part of a line of results says whether one of them was reconciled.
-    """
+    """What people see: inputs as they are applied, answers, results by call, ends of requests."""
     state, reconciled = State(events[0].session_id), False
     for event in events:
         reconciled = event.type != "turn_started" and (reconciled or event.type == "tool_outcome_reconciled")
@@ -32,7 +39,7 @@ def told(events: Sequence[Recorded]) -> Iterator[Line]:
         elif event.aggregate_kind == "model_attempt" and (answer := response_of(event)):
             yield "answer", event.turn_id, answer
         elif event.type in ("turn_completed", "turn_aborted") and state.calls:
-            yield "results", tuple(c.tool.status for c in state.calls if c.tool), reconciled
+            yield Results(tuple(c.tool.status.value for c in state.calls if c.tool), reconciled)
         elif event.type in REQUEST_ENDS:
             yield event.type, event.request_id
         state = advance(state, event)
@@ -44,13 +51,12 @@ def same(wanted: Line, found: Line) -> bool:
     A reconcile takes its own time. Where an outcome of the turn was reconciled and a
     call was cancelled, each call has its result, and which one is not compared.
     """
-    if wanted[0] == found[0] == "results" and wanted[1] != found[1]:
-        results = wanted[1], found[1]
-        assert all(isinstance(each, tuple) for each in results)
-        return (
-            bool(found[2]) and len(results[0]) == len(results[1]) and "cancelled" in results[0] + results[1]
-        )  # type: ignore[arg-type, operator]  # tuples, as was just said
-    return wanted[:2] == found[:2] and (wanted[0] != "answer" or wanted[2] == found[2])
+    if isinstance(wanted, Results) and isinstance(found, Results) and wanted.ends != found.ends:
+        paired = len(wanted.ends) == len(found.ends)
+        return found.reconciled and paired and "cancelled" in wanted.ends + found.ends
+    if isinstance(wanted, Results) and isinstance(found, Results):
+        return True
+    return wanted == found
 
 
 def ends_the_same(wanted: Walk, found: Walk) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from domain import request
 from domain.decider import EndRequest
+from domain.entry import Entry
 from domain.envelope import Recorded
 from domain.errors import Rejected, RuleViolated
 from domain.lifecycle import advance
@@ -17,6 +19,7 @@ from domain.next_steps import NOTHING, Action, next_steps
 from domain.state import State
 from minutebook.testing.histories import Walk, histories, worlds
 from minutebook.testing.moves import carry
+from minutebook.testing.scenario import Commit, Scenario
 from minutebook.testing.world import World
 from tests.property.attempts import attempts
 from tests.property.contract import Contract
@@ -45,13 +48,17 @@ def free_runs(draw: st.DrawFn) -> Walk:
 
 def _freely(draw: st.DrawFn, walk: Walk) -> None:
     tried = list(attempts(walk.state, walk.world))
-    commit = draw(st.sampled_from(tried)) if tried else []
+    entry = _admitted(walk, draw(st.sampled_from(tried))) if tried else None
+    if entry is not None:
+        walk.crash()  # somebody else wrote: what was in flight is nobody's any more
+        walk.record(entry)
+
+
+def _admitted(scenario: Scenario, commit: Commit) -> Entry | None:
     try:
-        entry = walk.compose(commit)
+        return scenario.compose(commit)
     except Rejected:
-        return
-    walk.crash()  # somebody else wrote: what was in flight is nobody's any more
-    walk.record(entry)
+        return None
 
 
 @share(100)
@@ -62,12 +69,17 @@ def test_what_the_rules_admit_keeps_the_contract(walk: Walk) -> None:
         contract.read(commit)
 
 
-@share(60)
-@given(histories(one_policy))
-def test_what_the_plan_asks_for_keeps_the_contract(walk: Walk) -> None:
-    contract = Contract()
-    for commit in walk.commits:
-        contract.read(commit)
+@share(40)
+@given(histories(one_policy, max_moves=40))
+def test_so_does_everything_that_they_admit_after_each_commit_of_a_plan(walk: Walk) -> None:
+    contract, scenario = Contract(), Scenario(walk.state.session_id)
+    for entry in walk.entries:
+        scenario.record(entry)
+        contract.read(entry.events)
+        for commit in attempts(scenario.state, walk.world):
+            admitted = _admitted(scenario, commit)
+            if admitted is not None:
+                deepcopy(contract).read(admitted.events)
 
 
 @share(60)

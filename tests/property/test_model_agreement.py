@@ -62,7 +62,7 @@ def _same_plan(twin: Twin, state: State, in_flight: frozenset[str]) -> None:
     assert ours == theirs
 
 
-@share(40)
+@share(60)
 @given(histories())
 def test_the_model_refuses_what_we_refuse(model: Model, walk: Walk) -> None:
     scenario = Scenario(walk.state.session_id)

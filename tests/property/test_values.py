@@ -24,19 +24,19 @@ from tests.property.values import any_text, look_alikes, reordered, same, values
 MOST_LEVELS = 60
 
 
-@share(300)
+@share(150)
 @given(values)
 def test_what_is_encoded_is_decoded(value: Any) -> None:
     assert same(decode(encode(value)), value)
 
 
-@share(200)
+@share(100)
 @given(values)
 def test_the_order_in_which_an_object_was_built_does_not_count(value: Any) -> None:
     assert encode(reordered(value)) == encode(value)
 
 
-@share(200)
+@share(100)
 @given(values | look_alikes)
 def test_what_looks_like_an_escape_is_not_taken_for_one(value: Any) -> None:
     escaped = escape(value)
@@ -44,19 +44,19 @@ def test_what_looks_like_an_escape_is_not_taken_for_one(value: Any) -> None:
     assert (encode(escaped) == encode(value)) is same(escaped, value)
 
 
-@share(200)
+@share(100)
 @given(values, values)
 def test_different_values_have_different_bytes(one: Any, other: Any) -> None:
     assert (encode(one) == encode(other)) is same(one, other)
 
 
-@share(200)
+@share(100)
 @given(values)
 def test_a_tuple_is_kept_as_a_list_and_a_word_as_its_text(value: Any) -> None:
     assert same(decode(encode((value, Priority.NOW))), [value, "now"])
 
 
-@share(300)
+@share(150)
 @given(st.binary(max_size=60))
 @example(b'{"$mb":"int","v":"9"}')
 @example(b'{"$mb":"obj","v":[[[],1]]}')
@@ -83,7 +83,7 @@ def _is_a_value_or_corrupt(data: bytes) -> None:
     assert same(decode(encode(value)), value)
 
 
-@share(300)
+@share(150)
 @given(values, st.data())
 def test_damaged_bytes_are_a_value_or_corrupt(value: Any, data: st.DataObject) -> None:
     stored = bytearray(encode(value))
@@ -92,7 +92,7 @@ def test_damaged_bytes_are_a_value_or_corrupt(value: Any, data: st.DataObject) -
     _is_a_value_or_corrupt(bytes(stored))
 
 
-@share(200)
+@share(100)
 @given(values, st.integers(0, MAX_JSON_DEPTH + 60), st.booleans())
 def test_nesting_has_one_limit_in_both_directions(value: Any, levels: int, as_object: bool) -> None:
     for _ in range(levels):

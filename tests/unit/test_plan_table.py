@@ -90,6 +90,7 @@ OTHER_MODE = Change({"permission_mode": "plan"})
 ABANDON = EndRequest("abandoned", request.Interrupt("abandoned"))
 UNSETTLED = (*begun(PAY), ABANDON)
 STOPPABLE = Called("wait", "{}", SideEffect.NON_IDEMPOTENT, Interrupt.CANCEL)
+STOPPABLE_PUT = Called("sync", "{}", SideEffect.IDEMPOTENT, Interrupt.CANCEL)
 STEADY = Called("hash", "{}", SideEffect.PURE, Interrupt.BLOCK)
 FOREIGN: list[Writing] = [
     sent(1, target=None),
@@ -301,6 +302,12 @@ ROWS = [
         auto("cancel_tool", C0, "steering"),
     ),
     row("8e", "pure and not stoppable, now pending", (*begun(STEADY), NOW), auto("start_tool", C0, "again")),
+    row(
+        "8e",
+        "stoppable idempotent, now pending",
+        (*begun(STOPPABLE_PUT), NOW),
+        auto("start_tool", C0, "again"),
+    ),
     row("8e", "idempotent, now pending", (*begun(PUT), NOW), auto("start_tool", C0, "again")),
     row(
         "8e",
