@@ -2,6 +2,7 @@
 #
 #   make demo     kill a session, look at its journal, go on: offline
 #   make test     all tests            make test ARGS="-k name -x"
+#   make chaos    every kill inside every recovery: hours of crashes in many minutes
 #   make check    lint, types, imports, tests
 #
 # The first run makes .venv (about a minute); later ones are quick.
@@ -14,13 +15,16 @@ STAMP := $(VENV)/.complete
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 
-.PHONY: demo test check lint format types imports environment constraints clean
+.PHONY: demo test chaos check lint format types imports environment constraints clean
 
 demo: $(STAMP)
 	@$(BIN)/minutebook demo $(ARGS)
 
 test: $(STAMP)
 	@$(BIN)/python -m pytest $(ARGS)
+
+chaos: $(STAMP)
+	@$(BIN)/python -m pytest tests/crash/every_pair.py $(ARGS)
 
 check: lint types imports test
 

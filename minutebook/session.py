@@ -350,11 +350,14 @@ class Session:
         await self._parts.book.flushed()
         return self._parts.conversation.decisions.get(interaction_id)
 
-    async def abort(self, reason: str = "user", *, wait: bool = True) -> None:
+    async def abort(self, reason: str = "user", *, request_id: str | None = None, wait: bool = True) -> None:
         """Stop the active request: it is sealed at once, every tool is told to stop.
 
         With `wait` it returns after the request's end is durable; a tool that does
         not stop in time becomes an unsettled effect. Idle: nothing happens.
+
+        Args:
+            request_id: stop this one; nothing happens if it is not the active one (any more).
 
         Raises:
             Fenced, StoreFailure: the end is not durable, or it is not known to be.
@@ -363,7 +366,7 @@ class Session:
         self._check_open()
         active = self._state.request
         ending = active.request_id if active else self._parts.book.durable_request
-        if ending is None:
+        if ending is None or request_id not in (None, ending):
             return
         if active is not None and not active.aborting:
             await self._do("abort", request.RequestAbort(reason), actor=USER)

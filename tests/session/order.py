@@ -1,7 +1,18 @@
 """What must be durable before what, read off a journal's commits without any of our folds.
 
-Every session test runs `check` over every journal that it leaves behind. The numbers
-are those of the order contract in `docs/journal.md`.
+Every session test runs `check` over every journal that it leaves behind:
+
+    1   an input is accepted before a request is about it
+    2   its application, the request's start and its preparation are one commit
+    3   nothing is applied inside a turn
+    5   an attempt is on record before it is sent, so its end is in a later commit
+    6   a response is on record before one of its calls is
+    7   a call is scheduled before it starts
+    8   a decision is on record before what follows from it; a deny ends the call, and an
+        ask puts the question, in the same commit
+    9   each run is on record before the tool's code begins, so its end is in a later commit
+    11  an abort is on record first and nothing goes on after it; a turn that ends with its
+        request ends in one commit with it
 """
 
 from __future__ import annotations
@@ -59,7 +70,7 @@ def check(events: Sequence[Recorded]) -> None:
         assert [event.command_index for event in commit] == list(range(len(commit)))
         assert {event.command_size for event in commit} == {len(commit)}
     problems = [*_inputs(made), *_attempts(made), *_calls(made), *_permissions(made), *_aborts(made)]
-    assert problems == []
+    assert not problems, "; ".join(problems)
 
 
 def _at(made: Sequence[Commit]) -> Iterator[tuple[int, int, Recorded]]:

@@ -8,9 +8,7 @@ from typing import Any
 import anyio
 import pytest
 
-from domain.errors import (
-    SessionClosed,
-)
+from domain.errors import SessionClosed
 from domain.values import ToolKind
 from minutebook.prompting import prompt
 from minutebook.session import Session
@@ -166,3 +164,18 @@ async def test_a_prompt_makes_uses_and_closes_a_session(place: Place, hands: Han
     assert result.usage == {"n": 3}
     assert result.duration_ms >= 0
     assert (await place.types(result.session_id))[-1] == "session_closed"
+
+
+async def test_aborting_a_request_that_has_ended_does_not_stop_the_next_one(place: Place) -> None:
+    gate = Gate()
+    script = ScriptedProvider([reply("one"), [gate, *reply("two")]])
+    async with place.create(script) as session:
+        assert (await session.run("first")).content == "one"
+        await session.send("second")
+        await gate.reached()
+        await session.abort(request_id="r1")
+        assert session.current_request_id == "r2"
+        assert not session.is_aborting
+        gate.open()
+        await session.wait_idle()
+        assert session.messages[-1].text == "two"  # type: ignore[union-attr]  # it is an exchange

@@ -6,7 +6,7 @@ those who read journals; here is what the fold shows them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
@@ -318,6 +318,13 @@ ROWS = [
     row("8e", "in flight", begun(PAY), waits(C0), flight=C0),
     row(
         "8e",
+        "unknown, still thought to be in flight",
+        (*begun(PAY), in_call(0, LOST)),
+        ("reconcile_tool_outcomes", HOST, C0, ""),
+        flight=C0,
+    ),
+    row(
+        "8e",
         "in flight and stoppable, now pending",
         (*begun(STOPPABLE), NOW),
         auto("interrupt", C0, "steering"),
@@ -401,6 +408,56 @@ def test_the_evidence_is_there_and_is_about_the_subject(row: Row) -> None:
             assert 0 < sequence <= scenario.state.sequence
         if step.index is not None:
             assert scenario.state.calls[step.index].call_id == step.subject
+
+
+EVIDENCE: dict[str, list[str]] = {
+    "1: closed, an effect unsettled": ["tool_outcome_unknown"],
+    "2: abort inside a turn": ["abort_requested"],
+    "3: compaction begun": ["compaction_started"],
+    "4: inputs queued": ["input_accepted"],
+    "5: request accepted": ["input_accepted", "request_accepted"],
+    "6: attempt started": ["model_request_started"],
+    "7: no attempt yet": ["turn_started"],
+    "7: failed, retryable": ["turn_started", "model_request_failed"],
+    "7: attempts used up": ["turn_started", "model_request_failed"],
+    "8a: declared": ["model_request_completed"],
+    "8b: unevaluated": ["tool_scheduled"],
+    "8b: denied": ["tool_scheduled", "permission_evaluated"],
+    "8b: denied by a person": ["tool_scheduled", "permission_resolved"],
+    "8b: answered": ["tool_resumed", "permission_evaluated"],
+    "8c: permission pending": ["tool_scheduled", "permission_requested"],
+    "8d: suspended": ["tool_suspended"],
+    "8e: started, non-idempotent": ["tool_started"],
+    "8e: unknown, non-idempotent": ["tool_started", "tool_outcome_unknown"],
+    "8f: all calls ended": ["turn_started", "model_request_completed"],
+    "9: preparation begun": ["input_preparation_started"],
+    "10: next pending": ["input_accepted"],
+    "10: applied, not prepared": ["request_started"],
+    "11: prepared": ["input_prepared"],
+    "12: the last turn is final": ["turn_completed"],
+    "13: accepted under unknown settings": ["request_accepted"],
+}
+
+
+@pytest.mark.parametrize("row", [row for row in ROWS if str(row) in EVIDENCE], ids=str)
+def test_the_evidence_is_what_calls_for_the_step(row: Row) -> None:
+    scenario = given(*row.given)
+    step = scenario.plan(row.in_flight)[0]
+    found = [scenario.events[sequence - 1].type for sequence in step.evidence]
+    assert found == EVIDENCE[str(row)]
+
+
+def test_every_kind_of_evidence_was_looked_at() -> None:
+    assert EVIDENCE.keys() <= {str(row) for row in ROWS}
+
+
+@pytest.mark.parametrize("last", [None, "aborted"], ids=["no turn", "a turn that leads nowhere"])
+def test_row_13_what_these_rules_cannot_write_is_for_an_operator(last: str | None) -> None:
+    state = given(*FINAL).state
+    assert state.turn is not None
+    turned = None if last is None else replace(state.turn, status=turn.Status.ABORTED, reason="error")
+    (step,) = next_steps(replace(state, turn=turned))
+    assert (step.action, step.who) == (Action.RECONCILE_REQUEST_OUTCOME, OPERATOR)
 
 
 def test_every_action_is_in_the_table() -> None:
