@@ -2,7 +2,7 @@
 #
 #   make demo     kill a session, look at its journal, go on: offline
 #   make test     all tests            make test ARGS="-k name -x"
-#   make chaos    every kill inside every recovery: hours of crashes in many minutes
+#   make chaos    the long run: a kill inside every recovery
 #   make check    lint, types, imports, tests
 #
 # The first run makes .venv (about a minute); later ones are quick.
