@@ -32,6 +32,8 @@ _VERDICTS = (
     (Verdict.ALLOW,),
 )
 _WAITS = frozenset({Action.AWAIT, Action.INTERRUPT})
+#: Of twenty moves most are the plan's; these are the others, and their rank among the twenty.
+_WHIM, _LANDING, _CRASH = 15, 18, 19
 _ENDS = frozenset({"close", "abort", "abandon", "cancel input"})
 
 
@@ -153,7 +155,7 @@ def histories(draw: st.DrawFn, world: st.SearchStrategy[World] | None = None, ma
     """
     walk = Walk(draw(world if world is not None else worlds()))
     walk.go_on(walk.wished()[0])
-    chance = st.integers(0, 19)
+    chance = st.integers(0, _CRASH)
     few, many = st.lists(chance, max_size=12), st.lists(chance, min_size=max_moves // 2, max_size=max_moves)
     for drawn in draw(st.one_of(few, many)):
         _move(draw, walk, drawn)
@@ -162,12 +164,12 @@ def histories(draw: st.DrawFn, world: st.SearchStrategy[World] | None = None, ma
 
 
 def _move(draw: st.DrawFn, walk: Walk, chance: int) -> None:
-    if chance == 19:
+    if chance == _CRASH:
         walk.crash()
-    elif chance == 18:
+    elif chance == _LANDING:
         walk.commit()
         _one_of(draw, walk, list(_possible(walk, walk.landing())))
-    elif chance >= 15:
+    elif chance >= _WHIM:
         walk.commit()
         _one_of(draw, walk, _weighed(draw, walk.wished()))
     else:

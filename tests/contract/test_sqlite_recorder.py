@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+import threading
 from pathlib import Path
 from uuid import uuid4
 
@@ -31,6 +32,13 @@ class TestJournalRecorder(ApplicationRecorderTestCase[JournalRecorder]):
         self.addCleanup(directory.cleanup)
         self.datastore = SqliteDatastore(opening(Path(directory.name)))
         self.addCleanup(self.datastore.close)
+        self.addCleanup(self.wait_for_threads, frozenset(threading.enumerate()))
+
+    def wait_for_threads(self, before: frozenset[threading.Thread]) -> None:
+        """The library's concurrent case tells its readers to stop and does not wait for them.
+        A connection that is closed while another thread reads from it takes the process along."""
+        for thread in set(threading.enumerate()) - before:
+            thread.join()
 
     def create_recorder(self) -> JournalRecorder:
         recorder = JournalRecorder(self.datastore)

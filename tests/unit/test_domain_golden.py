@@ -19,6 +19,8 @@ from domain.state import State
 from tests.unit import golden_session
 
 FILES = sorted((Path(__file__).parents[1] / "golden").glob("format-*/every-field.json"))
+#: The head of the file of format 1, written down a second time.
+HEAD = "03b8da259ceb2bf393d844b60540cb3dcaa9c76dc2c776bf1b1ddae2abb274e6"
 
 
 def load(file: Path) -> tuple[dict[str, Any], list[Stored]]:
@@ -115,6 +117,3 @@ def test_its_head_is_the_one_that_was_published() -> None:
     """A reader of this file can compare it with the head that is named elsewhere."""
     _, rows = load(golden_session.FILE)
     assert rows[-1].head.hex() == HEAD
-
-
-HEAD = "03b8da259ceb2bf393d844b60540cb3dcaa9c76dc2c776bf1b1ddae2abb274e6"
