@@ -20,7 +20,7 @@ from domain.request import (
     Supersede,
 )
 from domain.session import Change, Note
-from domain.values import Priority
+from domain.values import Effective, Priority
 from minutebook.testing.scenario import (
     LOOK,
     PAY,
@@ -93,6 +93,12 @@ CASES = [
     ),
     Case("started directly after its own input was applied", START, StartRequest(), BEGIN),
     Case("started directly after its own input was applied", FINAL, StartRequest(), Note("remark", "")),
+    Case(
+        "started directly after its own input was applied",
+        START,
+        [Note("remark", ""), StartRequest()],
+        [Note("remark", ""), *BEGIN],
+    ),
     Case("started only from accepted", (*FINAL, sent(2)), [STEER, StartRequest()], STEER),
     Case("an abort is requested once", (*START, RequestAbort("user")), RequestAbort("user"), ABANDON),
     Case("the request is active", START, forged(RequestAbort("user"), request_id="r2"), RequestAbort("user")),
@@ -155,6 +161,14 @@ def test_a_foreign_request_that_went_on_has_a_plan_too() -> None:
     went_on: Commit = [*BEGIN, FinishPreparation(("i-1",)), turn.StartTurn(1, OTHER), attempt()]
     scenario = given(created()).given(foreign, went_on)
     assert [(step.action, step.who) for step in scenario.plan()] == [("reconcile_model_outcome", "host")]
+
+
+def test_a_change_leaves_settings_that_nobody_knows_unknown() -> None:
+    foreign: list[Writing] = [SEND, forged(ACCEPT, data={"settings_digest": OTHER})]
+    scenario = given(created()).given(foreign, Change({"model": "m2"}, Effective.NEXT_TURN))
+    assert scenario.state.request is not None
+    assert scenario.state.request.settings is None
+    assert scenario.state.request.settings_digest == OTHER
 
 
 def test_a_session_that_ended_over_its_limit_starts_nothing() -> None:

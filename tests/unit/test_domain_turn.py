@@ -93,6 +93,12 @@ CASES = [
     Case("a turn has something to tell the model", UNPREPARED, FIRST, FIRST, PREPARED),
     Case("a turn has something to tell the model", FINAL, SECOND, SECOND, DUE),
     Case("a turn has something to tell the model", TURN, SECOND, SECOND, DUE),
+    Case(
+        "a turn has something to tell the model",
+        (*DUE, sent(2), ApplyInput("i-2", Priority.NEXT, 2)),
+        SECOND,
+        [FinishPreparation(("i-2",)), SECOND],
+    ),
     Case("a turn does not end over a running attempt", TURN, ERROR, ERROR, NO_RESPONSE),
     Case("a turn completes only with a response", NO_RESPONSE, CompleteTurn(0, "end"), AbortTurn("steering")),
     Case(
