@@ -13,7 +13,7 @@ from typing import Final
 import anyio
 import httpx2
 
-from adapters.openai_chat_errors import failed
+from adapters.model_failures import failed
 from domain.errors import ModelFailed
 
 #: Everything the network and the HTTP layer raise, wrapped by an SDK or not.

@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from adapters.model_failures import error_of, failed, from_error
 from adapters.openai_chat_calls import CallCollector
-from adapters.openai_chat_errors import error_of, failed, from_error
 from adapters.openai_chat_text import JoinedText, ReasoningDetails, merged, text_of
 from domain.errors import ValueRefused
 from domain.ports import Block, CallInput, Response, Signal, Text, Thinking
@@ -65,9 +65,18 @@ class ChatAccumulator:
     _usage: dict[str, int] = field(default_factory=dict)
     _ids: dict[str, str] = field(default_factory=dict)
     _answered: bool = False
+    finished: bool = False
+
+    def done(self) -> None:
+        """`[DONE]` is this dialect's terminal marker."""
+        self.finished = True
+
+    def add_document(self, document: dict[str, Any]) -> list[Signal]:
+        """Take one whole completion; return the pieces it brought. Raises ModelFailed."""
+        return self.add(document)
 
     def add(self, chunk: dict[str, Any], event: str = "message") -> list[Signal]:
-        """Take one chunk, or one whole completion; return the pieces it brought.
+        """Take one chunk; return the pieces it brought.
 
         Raises:
             ModelFailed: the chunk is an error, or holds more than a response may.

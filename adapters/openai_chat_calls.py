@@ -18,7 +18,7 @@ from typing import Any
 
 import orjson
 
-from adapters.openai_chat_errors import failed
+from adapters.model_failures import failed
 from adapters.openai_chat_text import JoinedText, merged
 from domain.limits import MAX_CALLS_PER_RESPONSE
 from domain.ports import CallInput, DeclaredCall

@@ -75,7 +75,8 @@ def _openai(config: ProviderSettings, probe: Probe | None) -> ModelProvider:
 
 def _openai_chat(config: ProviderSettings, probe: Probe | None) -> ModelProvider:
     try:
-        from adapters.openai_chat import OpenAIChatProvider, no_probe
+        from adapters.exchange import no_probe
+        from adapters.openai_chat import OpenAIChatProvider
     except ModuleNotFoundError as e:
         if e.name not in ("openai", "httpx2"):
             raise

@@ -11,9 +11,10 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from domain.envelope import Fence, Stored
+from domain.values import ThinkingSettings
 
 # --- the journal ----------------------------------------------------------------
 
@@ -258,6 +259,16 @@ class CallInput:
 
 
 @dataclass(frozen=True, slots=True)
+class Identified:
+    """The provider's own id of the response that is under way; shown to nobody.
+
+    Yielded only where the provider can be asked for a response by that id later.
+    """
+
+    response_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class DeclaredCall:
     """A call the model asked for. `arguments` is the raw text as received."""
 
@@ -296,7 +307,7 @@ class Response:
 
 
 #: What an attempt yields: any number of pieces, then exactly one Response.
-Signal = Text | Thinking | CallInput | Response
+Signal = Text | Thinking | CallInput | Identified | Response
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,13 +321,41 @@ class ToolSpec:
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
-    """What a request body says besides the messages. None: left out."""
+    """What a request body says besides the messages. None: left out.
+
+    output_schema: a JSON Schema object that the final text has to match; only for a
+    provider whose `capabilities.structured_output` is True.
+    attempt_key: `session/attempt`, for bodies by which a lost attempt can be found again.
+    """
 
     model: str
     system_prompt: str | None = None
     temperature: float | None = None
     max_output_tokens: int | None = None
     extra: dict[str, Any] = field(default_factory=dict)
+    thinking: ThinkingSettings | None = None
+    output_schema: dict[str, Any] | None = None
+    attempt_key: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What a provider's API has, as far as a session has to know before it sends.
+
+    Args:
+        structured_output: answers forced into a JSON Schema.
+        thinking: reasoning that can be asked for.
+        images, files: which parts of an input besides text it takes.
+    """
+
+    structured_output: bool = False
+    thinking: bool = False
+    images: bool = False
+    files: bool = False
+
+
+#: What the offline providers say: nothing is refused in tests.
+EVERYTHING: Final = Capabilities(structured_output=True, thinking=True, images=True, files=True)
 
 
 class ModelProvider(Protocol):
@@ -328,6 +367,7 @@ class ModelProvider(Protocol):
 
     provider: str
     api: str
+    capabilities: Capabilities
 
     def encode(self, item: Any) -> bytes:
         """One transcript item (`projections.transcript.Item`) in this dialect's wire

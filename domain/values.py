@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import StrEnum
 
 
@@ -108,3 +109,16 @@ class Effective(StrEnum):
 
     NEXT_TURN = "next_turn"
     NEXT_REQUEST = "next_request"
+
+
+@dataclass(frozen=True, slots=True)
+class ThinkingSettings:
+    """Reasoning that the model is asked for; no settings at all leave the model its default.
+
+    Args:
+        budget_tokens: at most so many tokens of it; None leaves that to the model.
+        effort: the API's own word for how hard (e.g. "low", "high"); None says nothing.
+    """
+
+    budget_tokens: int | None = None
+    effort: str | None = None

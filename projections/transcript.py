@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import re
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from domain import events as ev
@@ -48,11 +49,15 @@ _WIRE_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,40}", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class UserItem:
-    """An input that was applied. `content` is text, or a list of parts (plain dicts)."""
+    """An input that was applied. `content` is text, or a list of parts (plain dicts).
+
+    `media`: bytes by digest, put there by a session for its provider; otherwise empty.
+    """
 
     sequence: int
     input_id: str
     content: str | list[dict[str, Any]]
+    media: Mapping[str, bytes] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from domain.errors import ModelFailed, ReplayMiss
-from domain.ports import CallInput, Parameters, Response, Signal, Text, ToolSpec
+from domain.ports import EVERYTHING, CallInput, Capabilities, Parameters, Response, Signal, Text, ToolSpec
 from projections.openai_chat_wire import API, encode_item, request_body
 from projections.transcript import Item
 
@@ -29,6 +29,7 @@ class ReplayProvider:
     attempts: Mapping[str, Response | ModelFailed]
     provider: str = "replay"
     api: str = API
+    capabilities: Capabilities = EVERYTHING
     asked: list[str] = field(default_factory=list)
 
     def encode(self, item: Item) -> bytes:

@@ -16,8 +16,10 @@ import orjson
 
 from domain.errors import ModelFailed
 from domain.ports import (
+    EVERYTHING,
     Block,
     CallInput,
+    Capabilities,
     DeclaredCall,
     Parameters,
     Response,
@@ -107,6 +109,7 @@ class ScriptedProvider:
     script: Script
     provider: str = "scripted"
     api: str = API
+    capabilities: Capabilities = EVERYTHING
     sent: list[Sent] = field(default_factory=list)
     counts: Counts = field(default_factory=Counts)
     closed: bool = False

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.openai_chat_stream import MAX_ANSWER_BYTES, ChatAnswer
+from adapters.answer_stream import MAX_ANSWER_BYTES, AnswerStream
+from adapters.openai_chat_accumulator import ChatAccumulator
 from domain.ports import Block, Response, Signal, Text, Thinking
 from domain.values import Stop
 from minutebook.testing.chat_replies import DONE, stream_reply
@@ -29,8 +30,8 @@ def stream(*chunks: dict[str, Any], done: bool = True) -> bytes:
     return stream_reply(chunks, done=done).body
 
 
-def read(pieces: Iterable[bytes]) -> tuple[list[Signal], ChatAnswer]:
-    answer, signals = ChatAnswer(), []
+def read(pieces: Iterable[bytes]) -> tuple[list[Signal], AnswerStream]:
+    answer, signals = AnswerStream(ChatAccumulator()), []
     for piece in pieces:
         signals += answer.feed(piece)
         if answer.finished or answer.failure:
@@ -271,7 +272,7 @@ def test_bytes_that_are_no_answer(body: bytes, kind: str) -> None:
 
 
 def test_an_answer_has_so_many_bytes_and_no_more() -> None:
-    answer = ChatAnswer()
+    answer = AnswerStream(ChatAccumulator())
     piece = b":" * (1024 * 1024)
     for _ in range(MAX_ANSWER_BYTES // len(piece)):
         answer.feed(piece)
@@ -332,7 +333,7 @@ def test_an_answer_cut_anywhere_is_not_finished(body: bytes) -> None:
 
 
 def test_the_digest_is_over_what_arrived() -> None:
-    answer = ChatAnswer()
+    answer = AnswerStream(ChatAccumulator())
     assert answer.digest() is None
     answer.feed(b"data: ")
     answer.feed(b"x")

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from adapters.openai_chat_stream import ChatAnswer
+from adapters.answer_stream import AnswerStream
+from adapters.openai_chat_accumulator import ChatAccumulator
 from domain.limits import MAX_CALLS_PER_RESPONSE
 from domain.ports import Block, CallInput, DeclaredCall, Response, Signal
 from domain.values import Stop
@@ -20,8 +21,8 @@ def entry(
     return {"index": index, "id": call_id, "function": {"name": name, "arguments": arguments}}
 
 
-def read(*chunks: dict[str, Any]) -> tuple[list[Signal], ChatAnswer]:
-    answer = ChatAnswer()
+def read(*chunks: dict[str, Any]) -> tuple[list[Signal], AnswerStream]:
+    answer = AnswerStream(ChatAccumulator())
     return answer.feed(stream_reply(chunks).body), answer
 
 

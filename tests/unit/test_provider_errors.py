@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from adapters.openai_chat_errors import KINDS, failed, from_error, from_status, retry_after_s, told
+from adapters.model_failures import KINDS, failed, from_error, from_status, retry_after_s, told
 
 NOW = 1_800_000_000.0
 LATER = "Fri, 15 Jan 2027 08:00:30 GMT"  # 30 s after NOW

@@ -14,9 +14,9 @@ import orjson
 import pytest
 from anyio.abc import SocketAttribute, SocketStream
 
+from adapters.http_client import CappedTransport
+from adapters.model_failures import KINDS
 from adapters.openai_chat import OpenAIChatProvider
-from adapters.openai_chat_client import CappedTransport
-from adapters.openai_chat_errors import KINDS
 from domain.ports import DeclaredCall, Text
 from minutebook.testing.attempts import Attempted, attempt
 from minutebook.testing.chat_replies import chat_reply, error_reply, stream_reply
@@ -296,7 +296,7 @@ async def test_a_cancelled_attempt_closes_its_connection_at_once(connected: Any)
 async def test_a_reader_that_leaves_closes_its_connection(
     connected: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("adapters.openai_chat._CLOSE_S", 5.0)  # longer than we wait: closed, not given up
+    monkeypatch.setattr("adapters.exchange._CLOSE_S", 5.0)  # longer than we wait: closed, not given up
     body = chat_reply("first second").body
     reply = Reply(body, faults=Faults(stall_after=body.index(b"usage")))
     async with connected([reply]) as (provider, server):

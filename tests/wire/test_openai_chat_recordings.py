@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from adapters.openai_chat_errors import KINDS
+from adapters.model_failures import KINDS
 from domain.ports import Response
 from minutebook.testing.attempts import Attempted, attempt
 from minutebook.testing.chat_replies import recorded_reply

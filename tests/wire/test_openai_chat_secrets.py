@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from adapters import openai_chat_client
+from adapters import http_client
 from adapters.openai_chat import OpenAIChatProvider
 from adapters.providers import make_provider
 from domain.errors import InvalidOptions
@@ -125,8 +125,8 @@ async def test_the_environment_changes_nothing(
 
 def test_certificates_named_by_the_environment_are_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SSL_CERT_FILE", "/nonexistent/ambient.pem")
-    openai_chat_client.trust.cache_clear()
-    assert openai_chat_client.trust() is openai_chat_client.trust()
+    http_client.trust.cache_clear()
+    assert http_client.trust() is http_client.trust()
 
 
 async def test_what_is_given_is_sent(connected: Any) -> None:

@@ -1,8 +1,9 @@
-"""The bytes of a chat answer read as they come: an event stream, or one JSON document.
+"""The bytes of an answer read as they come: an event stream, or one JSON document.
 
-Pure: bytes in, live pieces and the end of the attempt out; no SDK, no I/O. An
-answer is finished only by its terminal marker, `[DONE]` in a stream, the closing
-of the object in a document. Whatever else ends the bytes is a failure.
+Pure: bytes in, live pieces and the end of the attempt out; no SDK, no I/O. What the
+events mean is the dialect's accumulator's business. An answer is finished only by
+the dialect's terminal marker in a stream, by the closing of the object in a
+document. Whatever else ends the bytes is a failure.
 """
 
 from __future__ import annotations
@@ -10,12 +11,11 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import orjson
 
-from adapters.openai_chat_accumulator import ChatAccumulator
-from adapters.openai_chat_errors import failed
+from adapters.model_failures import failed
 from adapters.sse import EventReader, ServerEvent
 from domain.errors import ModelFailed
 from domain.ports import Response, Signal
@@ -27,8 +27,29 @@ _DONE: Final = b"[DONE]"
 _MARK: Final = b"\xef\xbb\xbf"
 
 
+class Accumulator(Protocol):
+    """A dialect's events put together into one `Response`."""
+
+    @property
+    def finished(self) -> bool:
+        """Whether the dialect's terminal marker has come."""
+
+    def add(self, chunk: dict[str, Any], event: str) -> list[Signal]:
+        """Take one event of a stream (`event` is its name, "message" where it has none);
+        return the live pieces it brought. Raises ModelFailed."""
+
+    def add_document(self, document: dict[str, Any]) -> list[Signal]:
+        """Take a whole answer that was not streamed. Raises ModelFailed."""
+
+    def done(self) -> None:
+        """The line `[DONE]` came."""
+
+    def response(self, request_id: str | None) -> Response:
+        """The answer, once finished. Raises ModelFailed where it is none."""
+
+
 @dataclass(slots=True, repr=False)
-class ChatAnswer:
+class AnswerStream:
     """One answer being read.
 
     `failure` is set when the attempt has failed, `finished` when the terminal marker
@@ -38,6 +59,7 @@ class ChatAnswer:
     where the bytes were cut.
     """
 
+    accumulator: Accumulator
     failure: ModelFailed | None = None
     finished: bool = False
     document: bool = False
@@ -46,11 +68,10 @@ class ChatAnswer:
     _started: bool = False
     _body: bytearray = field(default_factory=bytearray)
     _events: EventReader = field(default_factory=EventReader)
-    _accumulator: ChatAccumulator = field(default_factory=ChatAccumulator)
     _digest: Any = field(default_factory=hashlib.sha256)
 
     def __repr__(self) -> str:  # never what it holds: that may be private, or repeat a credential
-        return f"ChatAnswer(finished={self.finished}, received_bytes={self.received_bytes})"
+        return f"AnswerStream(finished={self.finished}, received_bytes={self.received_bytes})"
 
     def feed(self, data: bytes) -> list[Signal]:
         """Take the next bytes; return the live pieces they complete, those before a failure too."""
@@ -69,10 +90,12 @@ class ChatAnswer:
         signals: list[Signal] = []
         try:
             if self.document:
-                self._chunk(self._whole_document(), "message", signals)
+                signals += self.accumulator.add_document(self._whole_document())
                 self.finished = True
-            elif not self._is_done(self._events.pending()):
-                raise failed("stream_cut", f"expected {_DONE.decode()}, got the end of the stream")
+            elif _is_done(self._events.pending()):
+                self._done()
+            if not self.finished:
+                raise failed("stream_cut", "expected the rest of the answer, got the end of the stream")
         except ModelFailed as failure:
             self.failure = failure
         return signals
@@ -83,7 +106,7 @@ class ChatAnswer:
         Raises:
             ModelFailed: the marker came, an answer did not.
         """
-        return self._accumulator.response(request_id)
+        return self.accumulator.response(request_id)
 
     def digest(self) -> str | None:
         """SHA-256 (hex) of the bytes so far, or None if there were none."""
@@ -101,9 +124,13 @@ class ChatAnswer:
             self._body += data
             return
         for event in self._events.feed(data):
-            if self.finished or self._is_done(event):
+            if self.finished:
                 return
-            self._chunk(_parsed(event.data), event.name, signals)
+            if _is_done(event):
+                self._done()
+            else:
+                signals += self.accumulator.add(_parsed(event.data), event.name)
+                self.finished = self.accumulator.finished
 
     def _start(self, data: bytes) -> bytes:
         """Tell from the first byte what it is: labels are wrong too often to go by them."""
@@ -118,18 +145,19 @@ class ChatAnswer:
         self.document = text.startswith((b"{", b"["))
         return text
 
-    def _is_done(self, event: ServerEvent | None) -> bool:
-        self.finished = event is not None and event.data.strip() == _DONE
-        return self.finished
-
-    def _chunk(self, chunk: Any, event: str, signals: list[Signal]) -> None:
-        signals += self._accumulator.add(chunk, event)
+    def _done(self) -> None:
+        self.accumulator.done()
+        self.finished = self.accumulator.finished
 
     def _whole_document(self) -> Any:
         try:
             return _parsed(bytes(self._body))
         except ModelFailed:
             raise failed("stream_cut", "expected a whole JSON document, got a part of one") from None
+
+
+def _is_done(event: ServerEvent | None) -> bool:
+    return event is not None and event.data.strip() == _DONE
 
 
 def _parsed(data: bytes) -> Any:

@@ -24,7 +24,7 @@ KINDS: Final[Mapping[str, tuple[bool, str]]] = {
     "request_timeout": (True, "try again, or raise request_timeout_ms"),
     "stream_idle_timeout": (True, "try again, or raise stream_idle_timeout_ms"),
     "stream_cut": (True, "it may have been billed; try again"),
-    "invalid_response": (True, "check that the base URL speaks the OpenAI chat dialect"),
+    "invalid_response": (True, "check that the base URL speaks this dialect"),
     "unexpected_content": (False, "check the base URL: this is a page, not an API"),
     "empty_response": (True, "try again"),
     "response_too_large": (False, "ask for less"),

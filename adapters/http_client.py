@@ -1,20 +1,18 @@
-"""The OpenAI SDK's client, told everything and left to guess nothing.
+"""The HTTP client that the provider SDKs are given: told everything, left to guess nothing.
 
-The SDK reads nine environment variables and retries twice; here every value is
-explicit, retries are off, redirects are not followed (a redirect would be a second
-send), proxies and certificate paths from the environment do not count.
+Redirects are not followed (a redirect would be a second send), proxies and
+certificate paths from the environment do not count, an answer cannot be endless.
 """
 
 from __future__ import annotations
 
 import ssl
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from functools import cache
 from typing import Final
 from urllib.parse import urlsplit, urlunsplit
 
 import httpx2
-from openai import AsyncOpenAI
 
 CONNECT_TIMEOUT_S: Final = 5.0
 
@@ -27,9 +25,6 @@ TIMEOUT: Final = httpx2.Timeout(None, connect=CONNECT_TIMEOUT_S)
 
 #: A connection is kept while a turn's tools run, which takes longer than the usual 5 s.
 _CONNECTIONS: Final = httpx2.Limits(max_connections=100, max_keepalive_connections=20, keepalive_expiry=30)
-
-#: Sent to the SDK where there is no key, because it refuses to be without one.
-_NO_KEY: Final = "none"
 
 
 def explicit_http_client() -> httpx2.AsyncClient:
@@ -48,33 +43,6 @@ def explicit_http_client() -> httpx2.AsyncClient:
 def trust() -> ssl.SSLContext:
     """The system's certificates, read once in a process: reading them takes longer than a request."""
     return httpx2.create_ssl_context(trust_env=False)
-
-
-def openai_client(
-    http: httpx2.AsyncClient,
-    *,
-    base_url: str,
-    api_key: str,
-    headers: Sequence[tuple[str, str]],
-    organization: str | None,
-    project_id: str | None,
-) -> AsyncOpenAI:
-    """The SDK's client over `http`, with these values and no others."""
-    client = AsyncOpenAI(
-        api_key=api_key or _NO_KEY,
-        base_url=without_userinfo(base_url),
-        organization=organization,
-        project=project_id,
-        default_headers=dict(headers),
-        timeout=TIMEOUT,
-        max_retries=0,
-        http_client=http,
-    )
-    # A None was filled from the environment, and headers from there were added: put back.
-    client.organization, client.project = organization, project_id
-    client.admin_api_key = client.webhook_secret = None
-    client._custom_headers = dict(headers)
-    return client
 
 
 def without_userinfo(url: str) -> str:

@@ -1,0 +1,61 @@
+"""The OpenAI SDK's client, with these values and no others.
+
+The SDK reads nine environment variables and retries twice; here every value is
+explicit and retries are off. Shared by the adapters of both OpenAI dialects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import httpx2
+import openai
+from openai import AsyncOpenAI
+
+from adapters.http_client import TIMEOUT, without_userinfo
+
+#: Sent to the SDK where there is no key, because it refuses to be without one.
+_NO_KEY: Final = "none"
+
+
+def openai_client(
+    http: httpx2.AsyncClient,
+    *,
+    base_url: str,
+    api_key: str,
+    headers: Sequence[tuple[str, str]],
+    organization: str | None,
+    project_id: str | None,
+) -> AsyncOpenAI:
+    """The SDK's client over `http`, with these values and no others."""
+    client = AsyncOpenAI(
+        api_key=api_key or _NO_KEY,
+        base_url=without_userinfo(base_url),
+        organization=organization,
+        project=project_id,
+        default_headers=dict(headers),
+        timeout=TIMEOUT,
+        max_retries=0,
+        http_client=http,
+    )
+    # A None was filled from the environment, and headers from there were added: put back.
+    client.organization, client.project = organization, project_id
+    client.admin_api_key = client.webhook_secret = None
+    client._custom_headers = dict(headers)
+    return client
+
+
+async def post(client: AsyncOpenAI, path: str, body: bytes, headers: dict[str, Any]) -> httpx2.Response:
+    """Send encoded bytes once; return the answer unread, once its head is there."""
+    response: object = await client.post(
+        path,
+        cast_to=httpx2.Response,
+        content=body,
+        options={"headers": headers, "timeout": TIMEOUT, "follow_redirects": False},
+        stream=True,
+        stream_cls=openai.AsyncStream[Any],
+    )
+    # Asked to cast to the raw response, the SDK hands it over unread; its types do not say so.
+    assert isinstance(response, httpx2.Response)
+    return response

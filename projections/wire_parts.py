@@ -1,0 +1,55 @@
+"""The parts of an input as every dialect's encoder takes them: text, or media with its bytes.
+
+Pure. The journal refers to media by digest; the session puts the bytes beside the
+item before it is encoded. A part whose bytes are not at hand becomes a line of text
+that says so: a request is never refused for an old picture.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from projections.transcript import UserItem
+
+
+@dataclass(frozen=True, slots=True)
+class Media:
+    """An image or a file of an input. `kind` is "image" or "file"."""
+
+    kind: str
+    media_type: str
+    filename: str
+    data: bytes
+
+
+Part = str | Media
+
+
+def parts(item: UserItem) -> tuple[Part, ...]:
+    """The parts of an input, in order; empty texts are left out."""
+    if isinstance(item.content, str):
+        return (item.content,) if item.content else ()
+    return tuple(part for part in (_part(plain, item) for plain in item.content) if part)
+
+
+def text_of(item: UserItem) -> str | None:
+    """The text of an input without media, or None where it holds some."""
+    found = parts(item)
+    texts = [part for part in found if isinstance(part, str)]
+    return "\n".join(texts) if len(texts) == len(found) else None
+
+
+def left_out(plain: dict[str, Any]) -> str:
+    """What stands in the place of media that is not sent."""
+    name = f" {plain['filename']}" if plain.get("filename") else ""
+    return f"[{plain['type']}{name}, {plain['media_type']}, {plain['size']} bytes: not sent again]"
+
+
+def _part(plain: dict[str, Any], item: UserItem) -> Part:
+    if plain["type"] == "text":
+        return str(plain["text"])
+    data = item.media.get(plain["blob"])
+    if data is None:
+        return left_out(plain)
+    return Media(plain["type"], plain["media_type"], plain.get("filename", ""), data)
