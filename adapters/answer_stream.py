@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
@@ -53,13 +54,15 @@ class AnswerStream:
     """One answer being read.
 
     `failure` is set when the attempt has failed, `finished` when the terminal marker
-    was seen; after either, further bytes change nothing.
+    was seen; after either, further bytes change nothing. `parse` makes an event's data
+    (or a document) an object; a dialect that needs its exact text gives its own.
 
     Guarantees: the pieces, the response and the kind of a failure do not depend on
     where the bytes were cut.
     """
 
     accumulator: Accumulator
+    parse: Callable[[bytes], dict[str, Any]] | None = None
     failure: ModelFailed | None = None
     finished: bool = False
     document: bool = False
@@ -92,8 +95,8 @@ class AnswerStream:
             if self.document:
                 signals += self.accumulator.add_document(self._whole_document())
                 self.finished = True
-            elif _is_done(self._events.pending()):
-                self._done()
+            elif (last := self._events.pending()) is not None and self._is_whole(last):
+                self._take(last, signals)
             if not self.finished:
                 raise failed("stream_cut", "expected the rest of the answer, got the end of the stream")
         except ModelFailed as failure:
@@ -126,11 +129,7 @@ class AnswerStream:
         for event in self._events.feed(data):
             if self.finished:
                 return
-            if _is_done(event):
-                self._done()
-            else:
-                signals += self.accumulator.add(_parsed(event.data), event.name)
-                self.finished = self.accumulator.finished
+            self._take(event, signals)
 
     def _start(self, data: bytes) -> bytes:
         """Tell from the first byte what it is: labels are wrong too often to go by them."""
@@ -145,23 +144,42 @@ class AnswerStream:
         self.document = text.startswith((b"{", b"["))
         return text
 
-    def _done(self) -> None:
-        self.accumulator.done()
+    def _object(self, data: bytes) -> dict[str, Any]:
+        return (self.parse or parsed)(data)
+
+    def _take(self, event: ServerEvent, signals: list[Signal]) -> None:
+        if _is_done(event):
+            self.accumulator.done()
+        else:
+            signals += self.accumulator.add(self._object(event.data), event.name)
         self.finished = self.accumulator.finished
+
+    def _is_whole(self, event: ServerEvent) -> bool:
+        """Whether an event that lacks its empty line is all there: some streams end like that."""
+        if _is_done(event):
+            return True
+        try:
+            return bool(self._object(event.data))
+        except ModelFailed:
+            return False
 
     def _whole_document(self) -> Any:
         try:
-            return _parsed(bytes(self._body))
+            return self._object(bytes(self._body))
         except ModelFailed:
             raise failed("stream_cut", "expected a whole JSON document, got a part of one") from None
 
 
-def _is_done(event: ServerEvent | None) -> bool:
-    return event is not None and event.data.strip() == _DONE
+def _is_done(event: ServerEvent) -> bool:
+    return event.data.strip() == _DONE
 
 
-def _parsed(data: bytes) -> Any:
-    """A JSON value; lone surrogate escapes and NaN, which only the slower parser takes, are let in."""
+def parsed(data: bytes) -> dict[str, Any]:
+    """A JSON object; lone surrogate escapes and NaN, which only the slower parser takes, are let in.
+
+    Raises:
+        ModelFailed: it is none.
+    """
     try:
         value = orjson.loads(data)
     except orjson.JSONDecodeError:

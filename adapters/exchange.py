@@ -18,8 +18,10 @@ import anyio
 import httpx2
 
 from adapters.answer_stream import AnswerStream
+from adapters.credentials import hide_in_logs
 from adapters.http_failures import TRANSPORT_ERRORS, from_transport
 from adapters.model_failures import failed, from_status, told
+from domain import masking
 from domain.errors import ModelFailed
 from domain.ports import Identified, Probe, Signal
 
@@ -46,7 +48,7 @@ class Exchange:
         status_error: what the SDK raises for an HTTP answer that is not a success; it
             has `status_code`, `response` and `body`.
         sdk_error: what everything the SDK raises is derived from.
-        secrets: masked in messages, where they are long enough.
+        secrets: masked in messages and in the SDK's log records, where they are long enough.
         request_timeout_s: limit until the answer begins, and for one that is not streamed.
         stream_idle_timeout_s: limit for the next piece of a streamed answer.
         request_id_header: where the server says its id of the request.
@@ -60,6 +62,9 @@ class Exchange:
     stream_idle_timeout_s: float = 300.0
     request_id_header: str = "x-request-id"
     probe: Probe = no_probe
+
+    def __post_init__(self) -> None:
+        hide_in_logs(self.secrets)
 
     async def run(self, post: Post, body: bytes, answer: AnswerStream) -> AsyncIterator[Signal]:
         """Send one request and yield what comes back, the `Response` last.
@@ -143,7 +148,7 @@ class Exchange:
     def _response(self, answer: AnswerStream, opened: httpx2.Response, visible: bool) -> Signal:
         failure: ModelFailed
         try:
-            return answer.response(opened.headers.get(self.request_id_header))
+            return answer.response(self._request_id(opened))
         except ModelFailed as e:
             failure = self._told(e, answer, opened, visible)
         raise failure
@@ -156,12 +161,17 @@ class Exchange:
         return told(failure, self._masked, visible=visible, digest=answer.digest())
 
     @property
-    def _masked(self) -> list[str]:
-        return [secret for secret in self.secrets if len(secret) >= _SHORTEST_MASKED]
+    def _masked(self) -> tuple[str, ...]:
+        return masking.forms(secret for secret in self.secrets if len(secret) >= _SHORTEST_MASKED)
+
+    def _request_id(self, response: httpx2.Response) -> str | None:
+        """The server's id of the request, unless it is something that we sent."""
+        found = response.headers.get(self.request_id_header)
+        return masking.masked(found, self._masked) if found else None
 
     def _said_by(self, response: httpx2.Response) -> str:
-        """The server's id of the request, which its support asks for."""
-        request_id = response.headers.get(self.request_id_header)
+        """That id in words: its support asks for it."""
+        request_id = self._request_id(response)
         return f" (request id {request_id[:100]})" if request_id else ""
 
 

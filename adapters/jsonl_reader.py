@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import re
 from array import array
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import BinaryIO, Final, TypeVar
@@ -101,6 +101,8 @@ class _Scan:
                 section.commands[found.command_id] = self._offset
             case Blob():
                 self.blobs[found.digest] = self._offset
+            case export.MissingBlob():
+                pass  # it is missing here as it was there
             case export.Trailer():
                 self._close(section, found)
 
@@ -222,6 +224,13 @@ class JsonLinesReader:
         if not isinstance(found, export.CommandLine):
             raise _export_damaged("a file that changed while it was read", None)
         return found.fingerprint, found.receipt
+
+    async def commands(
+        self, session_id: str, command_ids: Sequence[str]
+    ) -> Mapping[str, tuple[bytes, Receipt]]:
+        """What `command` gives, for many commands at once; those that are there."""
+        found = {each: await self.command(session_id, each) for each in command_ids}
+        return {each: kept for each, kept in found.items() if kept is not None}
 
     def _section(self, session_id: str) -> _Section | None:
         section = self._sections.get(session_id)

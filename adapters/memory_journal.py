@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
@@ -147,6 +147,13 @@ class MemoryJournal:
     async def command(self, session_id: str, command_id: str) -> tuple[bytes, Receipt] | None:
         """The fingerprint and receipt of a command that is in the journal, or None."""
         return await self._read(lambda: self._command(session_id, command_id))
+
+    async def commands(
+        self, session_id: str, command_ids: Sequence[str]
+    ) -> Mapping[str, tuple[bytes, Receipt]]:
+        """What `command` gives, for many commands at once; those that are there."""
+        kept = await self._read(lambda: [self._command(session_id, each) for each in command_ids])
+        return {each: found for each, found in zip(command_ids, kept, strict=True) if found is not None}
 
     async def commit(self, batch: Batch) -> Receipt:
         """Append a batch, all of it or nothing; see the port."""

@@ -17,7 +17,7 @@ from adapters.model_failures import error_of, failed, from_error
 from adapters.openai_chat_calls import CallCollector
 from adapters.openai_chat_text import JoinedText, ReasoningDetails, merged, text_of
 from domain.errors import ValueRefused
-from domain.ports import Block, CallInput, Response, Signal, Text, Thinking
+from domain.ports import Block, CallInput, Identified, Response, Signal, Text, Thinking
 from domain.values import CUT_STOPS, Stop
 from projections.openai_chat_wire import FORMAT_PREFIX
 from projections.wire_text import wire_json
@@ -52,9 +52,14 @@ _GAVE_UP: Final[Mapping[str, str]] = {
 class ChatAccumulator:
     """Collects one answer.
 
+    Args:
+        stored: whether the server keeps the completion; then its id is told (`Identified`)
+            as soon as it is known.
+
     Guarantees: the response does not depend on how the answer was cut into chunks.
     """
 
+    stored: bool = False
     _text: JoinedText = field(default_factory=JoinedText)
     _refusal: JoinedText = field(default_factory=JoinedText)
     _reasoning: dict[str, JoinedText] = field(default_factory=dict)
@@ -84,8 +89,7 @@ class ChatAccumulator:
         error = error_of(chunk) or (chunk if event == "error" else None)
         if error is not None:
             raise from_error(error)
-        self._note(chunk)
-        signals: list[Signal] = []
+        signals = self._note(chunk)
         choices = chunk.get("choices")
         for choice in choices if isinstance(choices, list) else ():
             if isinstance(choice, dict) and not choice.get("index"):
@@ -112,7 +116,8 @@ class ChatAccumulator:
             provider_ids={name: value for name, value in ids.items() if value},
         )
 
-    def _note(self, chunk: dict[str, Any]) -> None:
+    def _note(self, chunk: dict[str, Any]) -> list[Signal]:
+        known = self._ids.get("response_id")
         for name, key in (("response_id", "id"), ("model", "model")):
             if not self._ids.get(name) and isinstance(chunk.get(key), str):
                 self._ids[name] = chunk[key]
@@ -120,6 +125,8 @@ class ChatAccumulator:
         usage = chunk.get("usage") or (vendor.get("usage") if isinstance(vendor, dict) else None)
         if isinstance(usage, dict):  # counts are cumulative: the last chunk that has them is right
             self._usage |= _usage(usage)
+        found = self._ids.get("response_id")
+        return [Identified(found)] if self.stored and found and not known else []
 
     def _choice(self, choice: dict[str, Any]) -> list[Signal]:
         self._answered = True

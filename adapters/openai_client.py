@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any, Final
+from urllib.parse import parse_qsl, urlsplit, urlunsplit
 
 import httpx2
 import openai
@@ -28,10 +29,15 @@ def openai_client(
     organization: str | None,
     project_id: str | None,
 ) -> AsyncOpenAI:
-    """The SDK's client over `http`, with these values and no others."""
+    """The SDK's client over `http`, with these values and no others.
+
+    A query in the address goes out with every request, behind the path.
+    """
+    address = urlsplit(without_userinfo(base_url))
     client = AsyncOpenAI(
         api_key=api_key or _NO_KEY,
-        base_url=without_userinfo(base_url),
+        base_url=urlunsplit(address._replace(query="")),
+        default_query=dict(parse_qsl(address.query, keep_blank_values=True)),
         organization=organization,
         project=project_id,
         default_headers=dict(headers),
@@ -58,4 +64,19 @@ async def post(client: AsyncOpenAI, path: str, body: bytes, headers: dict[str, A
     )
     # Asked to cast to the raw response, the SDK hands it over unread; its types do not say so.
     assert isinstance(response, httpx2.Response)
+    return response
+
+
+async def get(
+    client: AsyncOpenAI, path: str, query: dict[str, object], headers: dict[str, Any]
+) -> httpx2.Response:
+    """Ask once for something that is stored; return the answer unread, once its head is there."""
+    response: object = await client.get(
+        path,
+        cast_to=httpx2.Response,
+        options={"params": query, "headers": headers, "timeout": TIMEOUT, "follow_redirects": False},
+        stream=True,
+        stream_cls=openai.AsyncStream[Any],
+    )
+    assert isinstance(response, httpx2.Response)  # as in `post`
     return response

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 import weakref
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 import anyio
@@ -95,6 +95,14 @@ class SqliteJournal:
     async def command(self, session_id: str, command_id: str) -> tuple[bytes, Receipt] | None:
         """The fingerprint and receipt of a command that is in the journal, or None."""
         return await self.look(lambda c: sqlite_rows.find_command(c, self._owner_id, session_id, command_id))
+
+    async def commands(
+        self, session_id: str, command_ids: Sequence[str]
+    ) -> Mapping[str, tuple[bytes, Receipt]]:
+        """What `command` gives, for many commands at once; those that are there."""
+        return await self.look(
+            lambda c: sqlite_rows.find_commands(c, self._owner_id, session_id, command_ids)
+        )
 
     def subscribe(self, session_id: str, *, after: int = 0) -> AsyncIterator[Stored]:
         """Rows after `after`, then as they are committed; ends when this handle is closed."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final, TypeVar
 
@@ -74,6 +74,14 @@ class SqliteJournalReader:
     async def command(self, session_id: str, command_id: str) -> tuple[bytes, Receipt] | None:
         """The fingerprint and receipt of a command that is in the journal, or None."""
         return await self._look(lambda c: sqlite_rows.find_command(c, self._owner_id, session_id, command_id))
+
+    async def commands(
+        self, session_id: str, command_ids: Sequence[str]
+    ) -> Mapping[str, tuple[bytes, Receipt]]:
+        """What `command` gives, for many commands at once; those that are there."""
+        return await self._look(
+            lambda c: sqlite_rows.find_commands(c, self._owner_id, session_id, command_ids)
+        )
 
     async def damage(self) -> Sequence[str]:
         """What SQLite's own check of the whole file finds wrong; nothing if it is sound."""

@@ -134,6 +134,14 @@ def find_command(
     return (row[0], Receipt(CommitStatus.COMMITTED, row[1], row[2], row[3])) if row else None
 
 
+def find_commands(
+    connection: sqlite.Connection, owner_id: str | None, session_id: str, command_ids: Sequence[str]
+) -> dict[str, tuple[bytes, Receipt]]:
+    """The fingerprints and receipts of those commands that are there."""
+    found = ((each, find_command(connection, owner_id, session_id, each)) for each in command_ids)
+    return {each: kept for each, kept in found if kept is not None}
+
+
 def find_blob(connection: sqlite.Connection, digest: str) -> bytes | None:
     """A blob's bytes, or None."""
     row = connection.execute(_BLOB, {"digest": digest}).fetchone()

@@ -12,6 +12,7 @@ from adapters.sqlite_driver import sqlite
 from adapters.sqlite_errors import read_error
 from adapters.sqlite_view import SqliteView
 from domain import catalogue
+from domain.references import MARKS, blob_digests
 
 TIMEOUT_S: Final = 15.0
 #: Where SQLite's header says how the file is written; 2: with a WAL.
@@ -19,8 +20,10 @@ _FORMAT_BYTE: Final = 18
 _WAL: Final = 2
 
 _WITH_BLOBS: Final = (
-    "SELECT topic, originator_version, payload FROM minutebook_events "
-    "WHERE topic LIKE 'tool_completed@%' AND instr(payload, '\"blobs\"') > 0"
+    "SELECT topic, originator_version, payload FROM minutebook_events WHERE "
+    + " OR ".join(
+        f"(topic LIKE '{type_}@%' AND instr(payload, '{mark.decode()}') > 0)" for type_, mark in MARKS.items()
+    )
 )
 
 
@@ -63,7 +66,7 @@ def _survey(connection: sqlite.Connection, mode: str) -> Survey:
 def _referred_to(connection: sqlite.Connection) -> Iterator[str]:
     for topic, sequence, payload in connection.execute(_WITH_BLOBS):
         type_, _, number = topic.partition("@")
-        yield from catalogue.decode(type_, int(number), payload, sequence).blobs  # type: ignore[attr-defined]  # a ToolCompleted
+        yield from blob_digests(catalogue.decode(type_, int(number), payload, sequence))
 
 
 def _journal_mode(path: str) -> str:

@@ -33,15 +33,12 @@ CATALOGUE: Final[dict[str, type[Payload]]] = {
 #: Names kept for types whose rules do not exist yet. A journal that holds one is newer than us.
 RESERVED: Final = frozenset(
     {
-        "thinking_changed",
         "mode_changed",
         "resource_changed",
         "state_changed",
         "subagent_model_set",
         "memory_model_set",
         "memory_threshold_set",
-        "budget_set",
-        "budget_exceeded",
         "lease_acquired",
         "lease_released",
         "handoff_completed",
@@ -73,7 +70,6 @@ RESERVED: Final = frozenset(
         "reflection_started",
         "reflection_completed",
         "reflection_failed",
-        "model_response_identified",
         "tool_context_patched",
         "tool_runtime_patched",
         "tool_messages_added",

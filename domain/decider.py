@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from domain import budget, compaction, ids, inputs, model_attempt, permission, request, session, tool, turn
 from domain import closing as closing_commit
-from domain import compaction, ids, inputs, model_attempt, permission, request, session, tool, turn
 from domain import events as ev
 from domain.arguments import parse_arguments
 from domain.canonical import digest
@@ -39,6 +39,7 @@ class StartAttempt:
     tools_digest: str = ""
     parameters: dict[str, Any] = field(default_factory=dict)
     provider_run_tools: bool = False
+    attempt_key: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +103,7 @@ Command = (
     | turn.Command
     | model_attempt.Command
     | compaction.FailCompaction
+    | budget.SetBudget
     | StartAttempt
     | Schedule
     | Reject
@@ -111,26 +113,8 @@ Command = (
     | CloseSession
 )
 
-_SESSION = (
-    session.Create,
-    session.Resume,
-    session.Change,
-    session.SetRule,
-    session.Grant,
-    session.Revoke,
-    session.Note,
-)
 _QUEUE = (inputs.AcceptInput, inputs.CancelInput)
 _INPUTS = (inputs.ApplyInput, inputs.BeginPreparation, inputs.FinishPreparation)
-_REQUEST = (
-    request.StartRequest,
-    request.RequestAbort,
-    request.Complete,
-    request.Fail,
-    request.Interrupt,
-    request.Supersede,
-)
-_ATTEMPT = (model_attempt.Finish, model_attempt.Fail, model_attempt.Abandon, model_attempt.Reconcile)
 
 
 def handle(state: State, command: Command, actor: Actor = HOST) -> tuple[Draft, ...]:
@@ -139,9 +123,10 @@ def handle(state: State, command: Command, actor: Actor = HOST) -> tuple[Draft, 
 
 
 def _drafts(state: State, command: Command, actor: Actor) -> Iterator[Draft]:
-    if isinstance(command, _SESSION):
+    if isinstance(command, session.Command):
+        request_id = _of_which_request(state, command)
         for payload in session.decide(command):
-            yield draft(state, payload, actor)
+            yield draft(state, payload, actor, request_id=request_id)
     elif isinstance(command, _QUEUE):
         yield draft(state, inputs.decide(command), actor)
     elif isinstance(command, _INPUTS):
@@ -149,14 +134,16 @@ def _drafts(state: State, command: Command, actor: Actor) -> Iterator[Draft]:
     elif isinstance(command, request.AcceptRequest):
         request_id = ids.request(state.requests + 1)
         yield draft(state, request.decide(command), actor, request_id=request_id)
-    elif isinstance(command, _REQUEST):
+    elif isinstance(command, request.Command):
         yield _of_request(state, request.decide(command), actor)
-    elif isinstance(command, turn.StartTurn | turn.CompleteTurn | turn.AbortTurn):
+    elif isinstance(command, turn.Command):
         yield _of_turn(state, command, actor)
     elif isinstance(command, StartAttempt):
         yield _start_attempt(state, command, actor)
-    elif isinstance(command, _ATTEMPT):
-        yield _end_attempt(state, command, actor)
+    elif isinstance(command, model_attempt.Command):
+        yield from _and_what_it_spent(state, _end_attempt(state, command, actor))
+    elif isinstance(command, budget.SetBudget):
+        yield from _and_what_it_spent(state, draft(state, budget.decide(command), actor))
     elif isinstance(command, compaction.FailCompaction):
         yield draft(state, compaction.decide(command), actor, aggregate_id=command.compaction_id)
     elif isinstance(command, Schedule | Reject | OnCall):
@@ -167,6 +154,14 @@ def _drafts(state: State, command: Command, actor: Actor) -> Iterator[Draft]:
         yield from _end_request(state, command, actor)
     else:
         yield from _close_session(state, command, actor)
+
+
+def _and_what_it_spent(state: State, first: Draft) -> Iterator[Draft]:
+    """A draft, and what there is to say about the budget after it."""
+    yield first
+    payload = budget.notice(budget.after(state.spending, first.data))
+    if payload is not None:
+        yield draft(state, payload, HOST, causation=state.sequence + 1)
 
 
 # --- drafts: ids and causes -------------------------------------------------------------
@@ -196,6 +191,11 @@ def draft(
     }
     own = aggregate_id or by_kind[payload.aggregate] or ""
     return Draft(payload, own, request_id, turn_id, model_attempt_id, tool_id, causation, actor)
+
+
+def _of_which_request(state: State, command: session.Command) -> str | None:
+    told = isinstance(command, session.Note) and command.in_request
+    return state.request.request_id if told and state.request is not None else None
 
 
 def _target(found: Any, what: str, payload_type: str) -> Any:
@@ -239,6 +239,7 @@ def _start_attempt(state: State, command: StartAttempt, actor: Actor) -> Draft:
         tools_digest=command.tools_digest,
         parameters=command.parameters,
         provider_run_tools=command.provider_run_tools,
+        attempt_key=command.attempt_key,
     )
     return draft(
         state,

@@ -20,7 +20,10 @@ from typing import Any, ClassVar
 
 def preview(value: object, limit: int = 80) -> str:
     """`repr` of a value, bounded and printable, safe to show in a message."""
-    text = ascii(value)
+    try:
+        text = ascii(value[: limit + 1] if isinstance(value, str | bytes) else value)
+    except Exception:  # too deep, too many digits, or a repr of somebody else's that fails
+        text = f"<{ascii(type(value).__name__)[1:-1]} that cannot be shown>"
     return text if len(text) <= limit else text[: limit - 3] + "..."
 
 
@@ -65,6 +68,22 @@ class InvalidOptions(Rejected, ValueError):
     def __init__(self, option: str, expected: str, actual: object) -> None:
         self.option, self.expected, self.actual = option, expected, preview(actual)
         super().__init__(f"option {option!r}: expected {expected}, got {self.actual}")
+
+
+class CapabilityUnsupported(InvalidOptions):
+    """The provider's API cannot do what an option asks for. Nothing was opened or sent."""
+
+    code = "CAPABILITY_UNSUPPORTED"
+
+
+class AssemblyFailed(Rejected):
+    """A model, an alias or a provider's name leads nowhere. Nothing was written; nothing changed."""
+
+    code = "ASSEMBLY_FAILED"
+
+    def __init__(self, what: str, name: object, known: str) -> None:
+        self.what, self.name, self.known = what, preview(name), known
+        super().__init__(f"no {what} {self.name} is configured; there are: {known}")
 
 
 class ValueRefused(Rejected, ValueError):

@@ -11,12 +11,14 @@ C call; lower case: may carry), in that order.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from domain.limits import MAX_RESPONSE_ID_CHARACTERS
 from domain.values import (
     AggregateKind,
+    BudgetLevel,
     Effective,
     Interrupt,
     PermissionMode,
@@ -28,6 +30,8 @@ from domain.values import (
 )
 
 K = AggregateKind
+#: The kinds of tokens that a price list may name.
+BudgetKind = Literal["input", "cached_input", "cache_write", "output", "reasoning"]
 
 
 class Payload(BaseModel):
@@ -90,10 +94,47 @@ class SettingsChanged(Payload, type="settings_changed", aggregate=K.SESSION):
 
 
 class ModelChanged(Payload, type="model_changed", aggregate=K.SESSION):
-    """Another model from now on."""
+    """Another model from now on, at this provider. No `provider`: the default one of the
+    configuration; no `context_window`: it is not known."""
 
     model: str
     effective: Effective = Effective.NEXT_TURN
+    provider: str | None = None
+    context_window: int | None = Field(default=None, ge=1)
+
+
+class ThinkingKept(BaseModel):
+    """Reasoning that is asked for; without a field its choice is the model's."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    budget_tokens: int | None = Field(default=None, ge=1)
+    effort: str | None = None
+
+
+class ThinkingChanged(Payload, type="thinking_changed", aggregate=K.SESSION):
+    """Other reasoning from now on. Nothing at all: none is asked for, and the model does what it does."""
+
+    thinking: ThinkingKept | None = None
+    effective: Effective = Effective.NEXT_TURN
+
+
+class BudgetSet(Payload, type="budget_set", aggregate=K.SESSION):
+    """What the whole session may spend, from now on; without a limit there is none. Money in
+    millionths: `rates` are for a million tokens of each kind. `warn_at` in thousandths of a limit."""
+
+    max_tokens: int | None = Field(default=None, ge=1)
+    max_cost: int | None = Field(default=None, ge=1)
+    rates: dict[BudgetKind, Annotated[int, Field(ge=0)]] = Field(default_factory=dict)
+    warn_at: int = Field(default=800, ge=1, le=1000)
+
+
+class BudgetExceeded(Payload, type="budget_exceeded", aggregate=K.SESSION):
+    """A share of a limit is used up: at level `limit` nothing more is asked of a model."""
+
+    level: BudgetLevel
+    limit: Literal["tokens", "cost"]
+    tokens: int = Field(ge=0)
+    cost: int = Field(default=0, ge=0)
 
 
 class PermissionModeChanged(Payload, type="permission_mode_changed", aggregate=K.SESSION):
@@ -281,7 +322,8 @@ class TurnAborted(Payload, type="turn_aborted", aggregate=K.TURN, scope="RT"):
 
 
 class ModelRequestStarted(Payload, type="model_request_started", aggregate=K.MODEL_ATTEMPT, scope="rtA"):
-    """A request is about to go out. `request_digest` is SHA-256 over the digests of its parts."""
+    """A request is about to go out. `request_digest` is SHA-256 over the digests of its parts;
+    `attempt_key` goes with it where the server keeps the response and can be asked for it by that."""
 
     purpose: Literal["turn", "compaction"] = "turn"
     number: int = Field(ge=1)
@@ -294,6 +336,16 @@ class ModelRequestStarted(Payload, type="model_request_started", aggregate=K.MOD
     tools_digest: str = ""
     parameters: dict[str, Any] = Field(default_factory=dict)
     provider_run_tools: bool = False
+    attempt_key: str | None = None
+
+
+class ModelResponseIdentified(
+    Payload, type="model_response_identified", aggregate=K.MODEL_ATTEMPT, scope="rtA"
+):
+    """The provider told its id of the response that is under way. If the attempt is lost, the
+    provider can be asked for the response by it. Not every attempt has one: nothing waits for it."""
+
+    response_id: str = Field(min_length=1, max_length=MAX_RESPONSE_ID_CHARACTERS)
 
 
 class CallDeclared(BaseModel):

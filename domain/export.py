@@ -4,6 +4,7 @@ An export is JSON Lines, one section for each session:
 
     {"minutebook_export": 1, "session_id": ..., "owner_id": ..., ...}       the session's row
     {"blob": "<sha256>", "data": "<base64>"}                                before the event that refers to it
+    {"blob": "<sha256>", "missing": true}                                   the journal did not have it whole
     {"sequence": 1, "topic": "type@1", "envelope": "...", "payload": "...", "salt": "<hex>", "head": "<hex>"}
     {"command": "...", "fingerprint": "<hex>", "first": 1, "last": 1, "head": "<hex>"}   after its last event
     {"trailer": {"session_id": ..., "events": N, "bytes": B, "head": "<hex>"}}
@@ -56,7 +57,14 @@ class Trailer:
     head: bytes
 
 
-Line = Header | Stored | CommandLine | Blob | Trailer
+@dataclass(frozen=True, slots=True)
+class MissingBlob:
+    """A blob that an event refers to and that the journal did not have, or had damaged."""
+
+    digest: str
+
+
+Line = Header | Stored | CommandLine | Blob | MissingBlob | Trailer
 
 
 def header(row: SessionRow) -> bytes:
@@ -106,6 +114,11 @@ def blob(digest: str, data: bytes) -> bytes:
     return _line({"blob": digest, "data": base64.b64encode(data).decode("ascii")})
 
 
+def missing_blob(digest: str) -> bytes:
+    """The line that stands for a blob which the journal does not have whole."""
+    return _line({"blob": digest, "missing": True})
+
+
 def trailer(session_id: str, events: int, size_bytes: int, head: bytes) -> bytes:
     """The line that ends a session's section."""
     inner = {"session_id": session_id, "events": events, "bytes": size_bytes, "head": head.hex()}
@@ -132,6 +145,8 @@ def parse(line: bytes, session_id: str) -> Line:
         return Trailer(_text(inner["session_id"]), int(inner["events"]), int(inner["bytes"]), head)
     if "command" in plain:
         return _command(plain)
+    if "blob" in plain and "missing" in plain:
+        return MissingBlob(_text(plain["blob"]))
     if "blob" in plain:
         return Blob(_text(plain["blob"]), base64.b64decode(plain["data"], validate=True))
     return _event(plain, session_id)

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from domain import (
+    budget,
     call_rules,
     catalogue,
     compaction,
@@ -21,6 +22,7 @@ from domain import (
     turn,
 )
 from domain import events as ev
+from domain.budget import Spending
 from domain.envelope import Recorded
 from domain.errors import RuleViolated
 from domain.limits import MAX_ATTEMPTS_PER_TURN, MAX_CALLS_PER_RESPONSE, MAX_UNSETTLED_EFFECTS
@@ -143,6 +145,8 @@ def _apply(state: State, event: Recorded) -> State:
             return _between_turns(state, event)
         case ev.CompactionStarted() | ev.CompactionCompleted() | ev.CompactionFailed():
             return _compaction(state, event)
+        case ev.BudgetSet() | ev.BudgetExceeded():
+            return _spent(state, budget.evolve(state.spending, event), event)
         case ev.NoticeRecorded():
             return state
         case _:
@@ -162,6 +166,21 @@ def _session(state: State, event: Recorded) -> State:
     settings = state.request.settings.changed(session.changed_values(event.data))
     changed = replace(state.request, settings=settings, settings_digest=settings.digest())
     return replace(state, request=changed)
+
+
+# --- budget -----------------------------------------------------------------------------
+
+
+def _spent(state: State, spending: Spending, event: Recorded) -> State:
+    """Another spending; what it makes worth saying is said in the same commit."""
+    lowered = isinstance(event.data, ev.BudgetSet) and spending.is_spent
+    need(not lowered, "a budget is more than what is spent already", event)
+    owed = state.owed if spending.due is None else ("budget_exceeded",)
+    return replace(state, spending=spending, owed=owed)
+
+
+def _may_spend(state: State, event: Recorded) -> None:
+    need(not state.spending.is_spent, "the budget is not spent", event)
 
 
 # --- inputs -----------------------------------------------------------------------------
@@ -223,6 +242,7 @@ def _accepted(state: State, event: Recorded, data: ev.RequestAccepted) -> State:
     need(state.queue.find(data.input_id) is not None, "a request is about a pending input", event)
     room = len(state.unsettled) < MAX_UNSETTLED_EFFECTS
     need(room, f"at most {MAX_UNSETTLED_EFFECTS} unsettled effects", event)
+    _may_spend(state, event)
     ordinal = state.requests + 1
     accepted = request.accept(event, ordinal, state.session.settings, state.session.settings_digest)
     return replace(state, requests=ordinal, request=accepted, turn=None, attempt=None, calls=())
@@ -277,6 +297,7 @@ def _turn(state: State, event: Recorded) -> State:
 def _turn_started(state: State, active: RequestState, event: Recorded, data: ev.TurnStarted) -> State:
     need(state.compaction is None, "no turn while a compaction is open", event)
     need(data.number <= active.max_turns, f"at most {active.max_turns} turns", event)
+    _may_spend(state, event)
     need(data.settings_digest == active.settings_digest, "it states the settings it runs under", event)
     prepared = active.preparation is Preparation.DONE
     due = active.preparation is Preparation.NONE and state.turn_due
@@ -312,6 +333,7 @@ def _attempt(state: State, event: Recorded) -> State:
     if state.attempt is None:
         raise RuleViolated("an attempt is active", event.type, event.sequence)
     ended = model_attempt.evolve(state.attempt, event)
+    state = _spent(state, budget.after(state.spending, event.data), event)
     response = model_attempt.response_of(event)
     if response is None:
         return replace(state, attempt=ended)
@@ -327,6 +349,7 @@ def _next_attempt(
 ) -> AttemptState:
     last = state.attempt
     need(data.purpose == "turn", "an attempt within a turn is for the turn", event)
+    _may_spend(state, event)
     over = last is None or last.status not in (model_attempt.Status.STARTED, model_attempt.Status.COMPLETED)
     need(over, "a further attempt only after one that failed, was aborted or lost", event)
     need(last is None or last.retryable, "the last attempt's failure may be retried", event)
@@ -353,7 +376,9 @@ def _compaction_attempt(state: State, event: Recorded) -> State:
     if not isinstance(event.data, ev.ModelRequestStarted):
         if last is None:
             raise RuleViolated("an attempt is active", event.type, event.sequence)
-        return replace(state, compaction_attempt=model_attempt.evolve(last, event))
+        ended = replace(state, compaction_attempt=model_attempt.evolve(last, event))
+        return _spent(ended, budget.after(state.spending, event.data), event)
+    _may_spend(state, event)
     need(event.data.purpose == "compaction", "an attempt within a compaction is for it", event)
     over = last is None or last.status is not model_attempt.Status.STARTED
     need(over, "one attempt at a time", event)

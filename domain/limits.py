@@ -16,8 +16,11 @@ MAX_JSON_DEPTH: Final = 100
 
 MAX_PENDING_INPUTS: Final = 32
 MAX_PENDING_INPUT_BYTES: Final = 1024 * 1024
+#: Images and files of inputs that wait; their bytes are in memory until they are applied.
+MAX_PENDING_MEDIA_BYTES: Final = 64 * 1024 * 1024
 MAX_UNSETTLED_EFFECTS: Final = 64
 MAX_CALLS_PER_RESPONSE: Final = 60
+MAX_RESPONSE_ID_CHARACTERS: Final = 512
 
 MAX_ATTEMPTS_PER_TURN: Final = 4
 MAX_RUNS_PER_CALL: Final = 3

@@ -4,6 +4,8 @@ started --completed--> completed
 started --failed-----> failed      (a further attempt if it was retryable)
 started --aborted----> aborted     (a further attempt)
 started --reconciled-> completed | failed (never retried) | lost (a further attempt)
+
+While it is started its provider's id of the response may become known, once.
 """
 
 from __future__ import annotations
@@ -17,10 +19,17 @@ from domain import ids
 from domain.envelope import Recorded
 from domain.errors import ModelFailed, RuleViolated
 from domain.events import Payload
-from domain.ports import Response
+from domain.ports import Found, LostAttempt, Response
 from domain.rules import need
 
 # --- commands -------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Identify:
+    """The provider told its id of the response that is under way."""
+
+    response_id: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +63,7 @@ class Reconcile:
     message: str = ""
 
 
-Command = Finish | Fail | Abandon | Reconcile
+Command = Identify | Finish | Fail | Abandon | Reconcile
 
 # --- state --------------------------------------------------------------------------
 
@@ -71,7 +80,11 @@ class Status(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class AttemptState:
-    """The latest attempt of a turn or of a compaction."""
+    """The latest attempt of a turn or of a compaction.
+
+    `provider` and `api` are whom it was sent to; `response_id` and `attempt_key` what that
+    provider can be asked by, where it keeps responses.
+    """
 
     attempt_id: str
     number: int
@@ -84,6 +97,15 @@ class AttemptState:
     error_code: str = ""
     error_message: str = ""
     stop: str = ""
+    provider: str = ""
+    api: str = ""
+    response_id: str | None = None
+    attempt_key: str | None = None
+
+    @property
+    def findable(self) -> bool:
+        """Whether there is anything to ask the provider by."""
+        return self.response_id is not None or self.attempt_key is not None
 
 
 # --- decide ---------------------------------------------------------------------------
@@ -107,8 +129,10 @@ def keep(response: Response) -> ev.ResponseKept:
 
 def decide(state: AttemptState, command: Command) -> Payload:
     """The event that carries out `command`."""
-    del state  # every end of an attempt is decided by what arrived alone
+    del state  # what becomes of an attempt is decided by what arrived alone
     match command:
+        case Identify():
+            return ev.ModelResponseIdentified(response_id=command.response_id)
         case Finish():
             return ev.ModelRequestCompleted(response=keep(command.response))
         case Fail():
@@ -130,6 +154,27 @@ def decide(state: AttemptState, command: Command) -> Payload:
             return ev.ModelOutcomeReconciled(**fields, message=command.message)
 
 
+def asked_about(attempt: AttemptState) -> LostAttempt:
+    """The attempt as its provider can be asked about it."""
+    return LostAttempt(attempt.provider, attempt.api, attempt.response_id, attempt.attempt_key)
+
+
+def settled_by(attempt: AttemptState, found: Found) -> Reconcile | None:
+    """What a provider's answer decides, or None where the outcome stays open.
+
+    A response that the server gave up is lost for good: the model may be asked again,
+    unless the provider ran tools for it, which may have acted.
+    """
+    match found.outcome:
+        case "completed" if found.response is not None:
+            return Reconcile("completed", found.evidence, found.response)
+        case "failed":
+            return Reconcile("failed", found.evidence, message=found.message)
+        case "cancelled" if not attempt.provider_run_tools:
+            return Reconcile("lost", found.evidence)
+    return None
+
+
 # --- evolve ------------------------------------------------------------------------------
 
 
@@ -148,14 +193,20 @@ def first(event: Recorded, parent_id: str, number: int) -> AttemptState:
         event.sequence,
         event.sequence,
         provider_run_tools=data.provider_run_tools,
+        provider=data.provider,
+        api=data.api,
+        attempt_key=data.attempt_key,
     )
 
 
 def evolve(state: AttemptState, event: Recorded) -> AttemptState:
-    """Fold the attempt's end. Raises RuleViolated."""
+    """Fold the attempt's end, or what is known of it before. Raises RuleViolated."""
     data = event.data
     need(state.status is Status.STARTED, "an attempt ends once", event)
     need(event.model_attempt_id == state.attempt_id, "the end names the active attempt", event)
+    if isinstance(data, ev.ModelResponseIdentified):
+        need(state.response_id is None, "a response is identified once", event)
+        return replace(state, response_id=data.response_id, sequence=event.sequence)
     ended = replace(state, sequence=event.sequence)
     match data:
         case ev.ModelRequestCompleted():

@@ -156,7 +156,8 @@ def _compaction(state: State, in_flight: frozenset[str]) -> Step:
 
 def _idle(state: State) -> Step:
     waiting = state.waiting_inputs()
-    if waiting and len(state.unsettled) < MAX_UNSETTLED_EFFECTS:
+    may_start = len(state.unsettled) < MAX_UNSETTLED_EFFECTS and not state.spending.is_spent
+    if waiting and may_start:
         return _auto(Action.START_NEXT_REQUEST, waiting[0].input_id, waiting[0].sequence)
     return _nothing(state)
 
@@ -190,10 +191,11 @@ def _without_response(state: State, turn: TurnState, in_flight: frozenset[str]) 
     evidence = (turn.sequence,) if attempt is None else (turn.sequence, attempt.sequence)
     if now:
         return _auto(Action.ABORT_TURN, turn.turn_id, *evidence, reason="steering")
-    if state.attempts_left:
+    if state.attempts_left and not state.spending.is_spent:
         return _auto(Action.NEXT_ATTEMPT, turn.turn_id, *evidence)
     assert state.request is not None
-    return _auto(Action.FAIL_REQUEST, state.request.request_id, *evidence, reason="model")
+    reason = "budget" if state.attempts_left else "model"
+    return _auto(Action.FAIL_REQUEST, state.request.request_id, *evidence, reason=reason)
 
 
 def _lost_attempt(state: State, attempt: model_attempt.AttemptState) -> Step:
@@ -202,8 +204,9 @@ def _lost_attempt(state: State, attempt: model_attempt.AttemptState) -> Step:
     policy = settings.on_lost_attempt if settings is not None else OnLostAttempt.ASK
     retry = policy is OnLostAttempt.RETRY and not attempt.provider_run_tools
     who = Who.AUTOMATIC if retry else Who.HOST
-    evidence = (attempt.started_sequence,)
-    reason = "lost" if retry else "outcome_unknown"
+    known = () if attempt.response_id is None else (attempt.sequence,)
+    evidence = (attempt.started_sequence, *known)
+    reason = "lost" if retry else "findable" if attempt.findable else "outcome_unknown"
     return Step(Action.RECONCILE_MODEL_OUTCOME, who, attempt.attempt_id, evidence, reason)
 
 
@@ -311,9 +314,12 @@ def _between_turns(state: State, active: RequestState, in_flight: frozenset[str]
     steering = state.steering_inputs()
     if steering:
         return _auto(Action.APPLY_INPUT, steering[0].input_id, steering[0].sequence)
+    wants_turn = active.preparation is not Preparation.NONE or state.turn_due
+    if wants_turn and state.spending.is_spent:
+        return _auto(Action.FAIL_REQUEST, active.request_id, last, reason="budget")
     if active.preparation is Preparation.DUE:
         return _auto(Action.PREPARE_INPUT, active.request_id, last)
-    if active.preparation is Preparation.DONE or state.turn_due:
+    if wants_turn:
         number = state.turn.number if state.turn else 0
         if number >= active.max_turns:
             return _auto(Action.FAIL_REQUEST, active.request_id, last, reason="max_turns")

@@ -6,12 +6,12 @@ All methods may be cancelled; a cancelled `commit` is settled by its command.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, runtime_checkable
 
 from domain.envelope import Fence, Stored
 from domain.values import ThinkingSettings
@@ -152,6 +152,11 @@ class JournalReader(Protocol):
 
     async def command(self, session_id: str, command_id: str) -> tuple[bytes, Receipt] | None:
         """The fingerprint and receipt of a command that is in the journal, or None."""
+
+    async def commands(
+        self, session_id: str, command_ids: Sequence[str]
+    ) -> Mapping[str, tuple[bytes, Receipt]]:
+        """What `command` gives, for a page's worth of commands at once; those that are there."""
 
 
 class Journal(JournalReader, Protocol):
@@ -339,6 +344,28 @@ class Parameters:
 
 
 @dataclass(frozen=True, slots=True)
+class MediaLimits:
+    """How much of images and files a provider takes. ADR 0061 names the sources of the numbers.
+
+    The defaults are what every hosted API takes. A single part beyond them is refused when
+    it is sent; what a conversation gathers beyond them is left out, the oldest first.
+
+    Args:
+        count: images and files in one request; with more than 20 images Anthropic takes
+            none whose edge is longer than 2000 pixels.
+        request_bytes: of all of them, before base64 (which adds a third).
+        image_bytes, file_bytes: of one, before base64.
+        image_edge: pixels of an image's longer edge.
+    """
+
+    count: int = 20
+    request_bytes: int = 14_000_000
+    image_bytes: int = 3_932_160
+    file_bytes: int = 10_000_000
+    image_edge: int = 8000
+
+
+@dataclass(frozen=True, slots=True)
 class Capabilities:
     """What a provider's API has, as far as a session has to know before it sends.
 
@@ -346,12 +373,14 @@ class Capabilities:
         structured_output: answers forced into a JSON Schema.
         thinking: reasoning that can be asked for.
         images, files: which parts of an input besides text it takes.
+        media: how much of these.
     """
 
     structured_output: bool = False
     thinking: bool = False
     images: bool = False
     files: bool = False
+    media: MediaLimits = MediaLimits()
 
 
 #: What the offline providers say: nothing is refused in tests.
@@ -386,6 +415,67 @@ class ModelProvider(Protocol):
 
     async def aclose(self) -> None:
         """Release connections."""
+
+
+@dataclass(frozen=True, slots=True)
+class LostAttempt:
+    """A model attempt whose end nobody recorded, as a provider can be asked about it.
+
+    Args:
+        provider, api: whom it was sent to, as recorded with it.
+        response_id: the provider's id of the response, if it was recorded.
+        attempt_key: `session/attempt`, if it was sent to a server that keeps it.
+    """
+
+    provider: str
+    api: str
+    response_id: str | None = None
+    attempt_key: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a provider says about a lost attempt.
+
+    Args:
+        outcome: completed (with its `response`), failed (`message` says why), cancelled
+            (the server gave it up: there is no response and none will come), running,
+            or unknown.
+        evidence: who was asked for what and what it said, in a sentence; no secrets.
+    """
+
+    outcome: str
+    evidence: str
+    response: Response | None = None
+    message: str = ""
+
+
+@runtime_checkable
+class RunsTools(Protocol):
+    """What a provider has beside `ModelProvider` if tools may run at the server.
+
+    `runs_tools`: some are enabled in every request of it. An attempt that was lost may
+    then have acted, so nobody repeats it without being told to.
+    """
+
+    runs_tools: bool
+
+
+@runtime_checkable
+class AttemptLookup(Protocol):
+    """What a provider has beside `ModelProvider` if it can be asked about a lost attempt.
+
+    `sends_attempt_key`: its bodies carry `Parameters.attempt_key` and the server can be
+    asked by it, so that an attempt is found even if no byte of its response came.
+    """
+
+    sends_attempt_key: bool
+
+    def finds(self, lost: LostAttempt) -> bool:
+        """Whether there is anything to ask by. Asks nobody."""
+
+    async def look_up(self, lost: LostAttempt) -> Found:
+        """Ask, and change nothing there. A failure to ask is the outcome unknown."""
 
 
 # --- the rest of the world ------------------------------------------------------------

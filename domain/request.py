@@ -109,7 +109,8 @@ ENDS = frozenset({"request_completed", "request_failed", "request_interrupted", 
 class RequestState:
     """The active request. `last_sequence` is the last event that carries its id.
 
-    `settings` is None where a foreign journal accepted it without a full snapshot.
+    `settings` is None where a foreign journal accepted it without a full snapshot;
+    `turn_settings` are those that its latest turn began under.
     """
 
     request_id: str
@@ -126,6 +127,7 @@ class RequestState:
     preparation: Preparation = Preparation.NONE
     unprepared: tuple[str, ...] = ()
     usage: tuple[tuple[str, int], ...] = ()
+    turn_settings: Settings | None = None
 
 
 # --- decide ---------------------------------------------------------------------------
@@ -209,7 +211,7 @@ def evolve(state: RequestState, event: Recorded) -> RequestState:
             need(tuple(data.input_ids) == state.unprepared, "it names the applied inputs", event)
             return replace(state, preparation=Preparation.DONE, unprepared=())
         case ev.TurnStarted():
-            return replace(state, preparation=Preparation.NONE)
+            return replace(state, preparation=Preparation.NONE, turn_settings=state.settings)
     raise RuleViolated("an event of the active request", event.type, event.sequence)
 
 

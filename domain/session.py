@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 
 from pydantic import ValidationError
 
@@ -40,9 +40,16 @@ class Resume:
     tools: dict[str, str]
 
 
+#: Settings that change together: a model, where it is, how much it takes in.
+PAIR: Final = frozenset({"model", "provider_name", "context_window"})
+
+
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Change settings by name; each name is recorded by its own event type."""
+    """Change settings by name; each name is recorded by its own event type.
+
+    Of `PAIR` the model is always given; one of the others that is not given is cleared.
+    """
 
     values: dict[str, Any]
     effective: Effective = Effective.NEXT_REQUEST
@@ -79,11 +86,12 @@ class Revoke:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """Record something that changes no state."""
+    """Record something that changes no state; `in_request`: it is about the active request."""
 
     kind: str
     message: str
     data: Any = None
+    in_request: bool = False
 
 
 Command = Create | Resume | Change | SetRule | Grant | Revoke | Note
@@ -204,8 +212,18 @@ def _changes(command: Change) -> tuple[Payload, ...]:
     rest = dict(command.values)
     when = command.effective
     changes: list[Payload] = []
-    if "model" in rest:
-        changes.append(ev.ModelChanged(model=rest.pop("model"), effective=when))
+    if not PAIR.isdisjoint(rest):
+        given = {name: rest.pop(name, None) for name in PAIR}
+        changes.append(
+            ev.ModelChanged(
+                model=given["model"],
+                effective=when,
+                provider=given["provider_name"],
+                context_window=given["context_window"],
+            )
+        )
+    if "thinking" in rest:
+        changes.append(ev.ThinkingChanged(thinking=rest.pop("thinking"), effective=when))
     if "permission_mode" in rest:
         changes.append(ev.PermissionModeChanged(mode=PermissionMode(rest.pop("permission_mode"))))
     if "max_turns" in rest:
@@ -276,7 +294,13 @@ def changed_values(data: Payload) -> dict[str, Any]:
     """The settings that a change event replaces."""
     match data:
         case ev.ModelChanged():
-            return {"model": data.model}
+            return {
+                "model": data.model,
+                "provider_name": data.provider,
+                "context_window": data.context_window,
+            }
+        case ev.ThinkingChanged():
+            return {"thinking": None if data.thinking is None else data.thinking.model_dump()}
         case ev.PermissionModeChanged():
             return {"permission_mode": data.mode.value}
         case ev.MaxTurnsChanged():

@@ -16,7 +16,7 @@ from domain.limits import SNAPSHOT_INTERVAL
 from domain.ports import Snapshot
 from domain.state import State
 
-VERSION: Final = 1
+VERSION: Final = 2
 
 _ADAPTER: Final = TypeAdapter(State)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from domain.budget import Spending
 from domain.compaction import CompactionState
 from domain.inputs import PendingInput, Queue
 from domain.limits import MAX_ATTEMPTS_PER_TURN
@@ -82,6 +83,7 @@ class State:
     compaction: CompactionState | None = None
     compaction_attempt: AttemptState | None = None
     unsettled: tuple[UnsettledEffect, ...] = ()
+    spending: Spending = field(default_factory=Spending)
     owed: tuple[str, ...] = ()
     command: CommandPlace = field(default_factory=CommandPlace)
     token: int = 0
@@ -107,11 +109,12 @@ class State:
         return self.turn is not None and self.turn.wants_another
 
     def effective_priority(self, item: PendingInput) -> Priority:
-        """`now` and `next` count only while the request they aim at is active and not aborted."""
+        """`now` and `next` count only while the request they aim at is active, not aborted, and may
+        still ask a model."""
         request = self.request
-        if request is None or request.aborting or item.target_request_id != request.request_id:
+        if request is None or request.aborting or self.spending.is_spent:
             return Priority.LATER
-        return item.priority
+        return item.priority if item.target_request_id == request.request_id else Priority.LATER
 
     def waiting_inputs(self) -> tuple[PendingInput, ...]:
         """Pending inputs besides the active request's own, by acceptance."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final, Protocol
 
-from domain import compaction, model_attempt, permission, request, tool, turn
+from domain import budget, compaction, model_attempt, permission, request, tool, turn
 from domain.arguments import parse_arguments
 from domain.decider import Command, EndRequest, OnCall, Reject
 from domain.errors import ArgumentsRefused
@@ -132,10 +132,12 @@ def cancel(call: CallState, reason: str) -> Iterator[Command]:
 
 
 def failure(state: State, reason: str) -> Command:
-    """The failed end of the active request: `max_turns`, or its last attempt's error."""
+    """The failed end of the active request: `max_turns`, `budget`, or its last attempt's error."""
     assert state.request is not None
     if reason == "max_turns":
         code, message = "MAX_TURNS", f"the request used its {state.request.max_turns} turns"
+    elif reason == "budget":
+        code, message = "BUDGET_SPENT", f"the session has used {budget.told(state.spending)}"
     else:
         assert state.attempt is not None
         code = state.attempt.error_code or "attempts_used_up"

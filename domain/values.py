@@ -111,6 +111,13 @@ class Effective(StrEnum):
     NEXT_REQUEST = "next_request"
 
 
+class BudgetLevel(StrEnum):
+    """How much of a limit is used up: the share at which to warn, or all of it."""
+
+    WARNING = "warning"
+    LIMIT = "limit"
+
+
 @dataclass(frozen=True, slots=True)
 class ThinkingSettings:
     """Reasoning that the model is asked for; no settings at all leave the model its default.

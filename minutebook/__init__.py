@@ -33,6 +33,7 @@ if TYPE_CHECKING:  # the same names once more, for type checkers and editors
     from domain.values import ToolKind as ToolKind
     from domain.values import Verdict as Verdict
     from minutebook._siblings import ForeignPackageError as ForeignPackageError
+    from minutebook.budget import Budget as Budget
     from minutebook.compose import create_session as create_session
     from minutebook.compose import memory as memory
     from minutebook.compose import open_coordinator as open_coordinator
@@ -40,16 +41,25 @@ if TYPE_CHECKING:  # the same names once more, for type checkers and editors
     from minutebook.compose import sqlite as sqlite
     from minutebook.config import PermissionCall as PermissionCall
     from minutebook.config import SessionConfig as SessionConfig
+    from minutebook.input_parts import FilePart as FilePart
+    from minutebook.input_parts import ImagePart as ImagePart
+    from minutebook.input_parts import InputCapabilities as InputCapabilities
+    from minutebook.input_parts import TextPart as TextPart
     from minutebook.interactions import Answer as Answer
     from minutebook.interactions import Approve as Approve
     from minutebook.interactions import ApproveCategory as ApproveCategory
     from minutebook.interactions import Decision as Decision
     from minutebook.interactions import Deny as Deny
     from minutebook.interactions import Interaction as Interaction
+    from minutebook.models import ModelBinding as ModelBinding
+    from minutebook.models import ModelInfo as ModelInfo
+    from minutebook.models import Thinking as Thinking
     from minutebook.prompting import PromptResult as PromptResult
     from minutebook.prompting import ToolExecutionRecord as ToolExecutionRecord
     from minutebook.prompting import prompt as prompt
     from minutebook.provider_config import ProviderConfig as ProviderConfig
+    from minutebook.provider_options import ProviderType as ProviderType
+    from minutebook.provider_registry import ProviderRegistry as ProviderRegistry
     from minutebook.receipts import HistoryPage as HistoryPage
     from minutebook.receipts import InputReceipt as InputReceipt
     from minutebook.receipts import RequestResult as RequestResult
@@ -111,6 +121,7 @@ _EXPORTS: Final = {
         "Verdict",
     ),
     "minutebook._siblings": ("ForeignPackageError",),
+    "minutebook.budget": ("Budget",),
     "minutebook.compose": (
         "create_session",
         "memory",
@@ -122,6 +133,12 @@ _EXPORTS: Final = {
         "PermissionCall",
         "SessionConfig",
     ),
+    "minutebook.input_parts": (
+        "FilePart",
+        "ImagePart",
+        "InputCapabilities",
+        "TextPart",
+    ),
     "minutebook.interactions": (
         "Answer",
         "Approve",
@@ -130,12 +147,15 @@ _EXPORTS: Final = {
         "Deny",
         "Interaction",
     ),
+    "minutebook.models": ("ModelBinding", "ModelInfo", "Thinking"),
     "minutebook.prompting": (
         "PromptResult",
         "ToolExecutionRecord",
         "prompt",
     ),
     "minutebook.provider_config": ("ProviderConfig",),
+    "minutebook.provider_options": ("ProviderType",),
+    "minutebook.provider_registry": ("ProviderRegistry",),
     "minutebook.receipts": ("HistoryPage", "InputReceipt", "RequestResult"),
     "minutebook.session": ("Session",),
     "minutebook.signals": ("stop_on_signals",),

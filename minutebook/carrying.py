@@ -8,25 +8,30 @@ the entry is durable.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from domain import inputs, permission, request, tool, turn, unattended
+from domain import inputs, permission, request, session, tool, turn, unattended
 from domain.arguments import parse_arguments
+from domain.canonical import digest as digest_of
 from domain.canonical import encode
 from domain.decider import Command, OnCall, Reject, Schedule, StartAttempt
 from domain.errors import ArgumentsRefused, InvalidOptions, preview
 from domain.limits import MAX_PAYLOAD_BYTES
 from domain.next_steps import Action, Step
-from domain.ports import ModelProvider, Parameters
+from domain.ports import AttemptLookup, ModelProvider, Parameters, RunsTools
 from domain.settings import Settings
 from domain.state import CallState, State
 from domain.values import Priority, SideEffect, Verdict
 from minutebook.arguments import bind
 from minutebook.conversation import Conversation
 from minutebook.interactions import Interaction
+from minutebook.lost import LookUp
+from minutebook.models import Providers, instructs
+from minutebook.structured import instruction
 from minutebook.tool_definition import ToolDefinition, ToolSet
 from projections.permission_policy import CallFacts, Grant, Policy, Rule, before_handler, resolve
+from projections.strict_schema import is_strict
 
 #: As stored; an event holds the input and little else.
 MAX_INPUT_BYTES: Final = MAX_PAYLOAD_BYTES - 4096
@@ -34,10 +39,11 @@ MAX_INPUT_BYTES: Final = MAX_PAYLOAD_BYTES - 4096
 
 @dataclass(frozen=True, slots=True)
 class SendRequest:
-    """Send the request of an attempt."""
+    """Send the request of an attempt, to this provider."""
 
     attempt_id: str
     body: bytes
+    provider: ModelProvider
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,20 +74,20 @@ class AskPerson:
     interaction: Interaction
 
 
-Launch = SendRequest | RunTool | AskHandler | AskPerson
+Launch = SendRequest | RunTool | AskHandler | AskPerson | LookUp
 
 
 class Carrier:
-    """Turns steps into commands. Holds what the journal does not: provider, tools, handler."""
+    """Turns steps into commands. Holds what the journal does not: providers, tools, handler."""
 
     def __init__(
         self,
-        provider: ModelProvider,
+        providers: Providers,
         tools: ToolSet,
         conversation: Conversation,
         has_handler: bool,
     ) -> None:
-        self._provider, self._tools, self._conversation = provider, tools, conversation
+        self._providers, self._tools, self._conversation = providers, tools, conversation
         self._has_handler = has_handler
 
     def commands(self, state: State, step: Step) -> Iterator[Command | Launch]:
@@ -123,23 +129,27 @@ class Carrier:
 
     def _next_attempt(self, state: State) -> Iterator[Command | Launch]:
         assert state.request is not None and state.turn is not None
-        settings = state.request.settings
+        settings = state.request.turn_settings or state.request.settings
         assert settings is not None
-        parameters = Parameters(
-            settings.model, settings.system_prompt, settings.temperature, settings.max_output_tokens
-        )
-        body, digest = self._conversation.request(self._tools.specs(), parameters)
+        provider = self._providers.of(settings)
+        number = (state.attempt.number if state.attempt else 0) + 1
+        attempt_id = f"{state.turn.turn_id}.a{number}"
+        parameters = _parameters(settings, provider, f"{state.session_id}/{attempt_id}")
+        body, digest = self._conversation.request(provider, self._tools.specs(), parameters)
+        if (state.turn.number, number) == (1, 1) and instructs(settings, provider):
+            yield fallback_note(provider)
         yield StartAttempt(
-            self._provider.provider,
-            self._provider.api,
+            provider.provider,
+            provider.api,
             settings.model,
             digest,
             len(body),
             self._tools.digest,
-            {"temperature": settings.temperature, "max_output_tokens": settings.max_output_tokens},
+            _told(settings, provider),
+            provider_run_tools=isinstance(provider, RunsTools) and provider.runs_tools,
+            attempt_key=parameters.attempt_key if _is_kept(provider) else None,
         )
-        number = (state.attempt.number if state.attempt else 0) + 1
-        yield SendRequest(f"{state.turn.turn_id}.a{number}", body)
+        yield SendRequest(attempt_id, body, provider)
 
     # --- calls -------------------------------------------------------------------------
 
@@ -279,6 +289,55 @@ def policy_of(state: State) -> Policy:
         session.settings.permission_mode,
         tuple(Rule(r.scope_of, r.name, r.verdict, r.rule_id) for r in session.rules),  # type: ignore[arg-type]  # the payload has the same two words
         tuple(Grant(g.scope_of, g.name, g.grant_id, g.expires_at) for g in session.grants),  # type: ignore[arg-type]  # the payload has the same two words
+    )
+
+
+def _parameters(settings: Settings, provider: ModelProvider, attempt_key: str) -> Parameters:
+    """What the request says besides the messages."""
+    prompt, schema = settings.system_prompt, settings.output_schema
+    if schema is not None and instructs(settings, provider):
+        prompt, schema = "\n\n".join(filter(None, (prompt, instruction(schema)))), None
+    return Parameters(
+        settings.model,
+        prompt,
+        settings.temperature,
+        settings.max_output_tokens,
+        thinking=settings.thinking,
+        output_schema=schema,
+        attempt_key=attempt_key,
+    )
+
+
+def _is_kept(provider: ModelProvider) -> bool:
+    """Whether the attempt's key goes with the request, to a server that can be asked by it."""
+    return isinstance(provider, AttemptLookup) and provider.sends_attempt_key
+
+
+def _told(settings: Settings, provider: ModelProvider) -> dict[str, Any]:
+    """The parameters as an attempt records them."""
+    told: dict[str, Any] = {
+        "temperature": settings.temperature,
+        "max_output_tokens": settings.max_output_tokens,
+    }
+    if settings.provider_name is not None:
+        told["provider_name"] = settings.provider_name
+    if settings.thinking is not None:
+        told["thinking"] = asdict(settings.thinking)
+    if settings.output_schema is not None:
+        strict = "strict" if is_strict(settings.output_schema) else "not_strict"
+        how = "instructed" if instructs(settings, provider) else strict
+        told["output_schema"] = {"digest": digest_of(settings.output_schema), "how": how}
+    return told
+
+
+def fallback_note(provider: ModelProvider) -> Command:
+    """What is recorded of a request whose schema the provider cannot force."""
+    message = f"the {provider.api} API of provider {provider.provider!r} has no structured output: "
+    return session.Note(
+        "output_schema_fallback",
+        message + "the model is asked for it in the system prompt",
+        {"provider": provider.provider, "api": provider.api},
+        in_request=True,
     )
 
 

@@ -6,7 +6,6 @@ Nothing is decided here: looking and deciding are `recovery.cli`'s, examining is
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from typing import Final
@@ -45,9 +44,9 @@ def _demo(arguments: list[str]) -> int:
 
 def _doctor(arguments: list[str]) -> int:
     """Print findings. 0: nothing that keeps journals from being safe; 1: something does."""
-    parser = argparse.ArgumentParser(
-        prog="minutebook doctor", description="Examine installation and journal."
-    )
+    from recovery.arguments import Parser
+
+    parser = Parser(prog="minutebook doctor", description="Examine installation and journal.")
     parser.add_argument("journal", metavar="JOURNAL", nargs="?", help="a SQLite journal")
     options = parser.parse_args(arguments)
 

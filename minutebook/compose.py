@@ -12,10 +12,11 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from domain.errors import InvalidOptions
-from domain.ports import Holder, ModelProvider, StoreDescription
+from domain.ports import Clock, Holder, ModelProvider, Probe, StoreDescription
 from minutebook.config import SessionConfig
 from minutebook.opening import OpenSession, World
 from minutebook.provider_config import ProviderConfig
+from minutebook.provider_registry import ProviderRegistry
 from recovery.coordinator import RecoveryCoordinator
 
 if TYPE_CHECKING:
@@ -23,39 +24,57 @@ if TYPE_CHECKING:
     from adapters.sqlite_store import SqliteStore
 
 
-def memory() -> MemoryStore:
-    """A journal in this process's memory, gone with it. For tests and trials."""
+def memory(*, clock: Clock | None = None) -> MemoryStore:
+    """A journal in this process's memory, gone with it. For tests and trials.
+
+    Args:
+        clock: by which its leases run out; the machine's own if not given.
+    """
     from adapters.memory_journal import MemoryStore
 
-    return MemoryStore()
+    return MemoryStore(clock=clock) if clock is not None else MemoryStore()
 
 
-def sqlite(path: str | os.PathLike[str]) -> SqliteStore:
+def sqlite(path: str | os.PathLike[str], *, probe: Probe | None = None) -> SqliteStore:
     """A journal in one SQLite file, made (readable by its owner only) if it does not exist.
 
     This only describes it: opening a session opens the file.
+
+    Args:
+        probe: called at before_commit and after_commit; for crash tests.
     """
     from adapters.sqlite_store import SqliteStore
 
-    return SqliteStore(path)
+    return SqliteStore(path, probe=probe) if probe is not None else SqliteStore(path)
 
 
 def create_session(
-    config: SessionConfig, *, store: StoreDescription | None = None, session_id: str | None = None
+    config: SessionConfig,
+    *,
+    store: StoreDescription | None = None,
+    session_id: str | None = None,
+    providers: ProviderRegistry | None = None,
 ) -> OpenSession:
     """`async with create_session(config, store=...) as session`: a new session.
 
     Args:
         store: `sqlite(path)`, or `memory()`, which is also the default.
         session_id: one path segment; minted if not given.
+        providers: provider types of your own, for `ProviderConfig(type=...)`.
 
     Raises:
         InvalidId, InvalidOptions: at once. What entering raises: see `OpenSession`.
     """
-    return OpenSession(config, _world(store or memory()), session_id, resume=False)
+    return OpenSession(config, _world(store or memory(), providers), session_id, resume=False)
 
 
-def resume_session(session_id: str, config: SessionConfig, *, store: StoreDescription) -> OpenSession:
+def resume_session(
+    session_id: str,
+    config: SessionConfig,
+    *,
+    store: StoreDescription,
+    providers: ProviderRegistry | None = None,
+) -> OpenSession:
     """`async with resume_session(id, config, store=...) as session`: go on where it stood.
 
     Entering executes nothing; the first `stream`, `run`, `send`, `respond` or
@@ -65,7 +84,7 @@ def resume_session(session_id: str, config: SessionConfig, *, store: StoreDescri
     Raises:
         InvalidId, InvalidOptions: at once. What entering raises: see `OpenSession`.
     """
-    return OpenSession(config, _world(store), session_id, resume=True)
+    return OpenSession(config, _world(store, providers), session_id, resume=True)
 
 
 @asynccontextmanager
@@ -89,20 +108,35 @@ async def open_coordinator(
         yield coordinator
 
 
-def _world(store: StoreDescription) -> World:
+def built_in_provider(config: ProviderConfig) -> ModelProvider:
+    """The adapter of a built-in type. `ProviderRegistry.make` is the way to it.
+
+    Raises:
+        InvalidOptions: its SDK is not installed, or it cannot do without a credential.
+    """
+    from adapters.providers import make_provider
+
+    return make_provider(config)
+
+
+def warm_up() -> None:
+    """Import at once what opening a session in a file or in memory imports. Opens nothing."""
+    import adapters.memory_journal
+    import adapters.sqlite_store
+    import adapters.system  # noqa: F401
+
+
+def _world(store: StoreDescription, providers: ProviderRegistry | None) -> World:
     from adapters.system import SystemClock, SystemIds
 
     if not callable(getattr(store, "open", None)):
         raise InvalidOptions("store", "mb.sqlite(path) or mb.memory()", store)
-    return World(store, _provider, SystemClock(), SystemIds(), _holder)
+    registry = providers or ProviderRegistry()
+    return World(store, lambda given: _provider(given, registry), SystemClock(), SystemIds(), _holder)
 
 
-def _provider(config: SessionConfig) -> ModelProvider:
-    if not isinstance(config.provider, ProviderConfig):
-        return config.provider
-    from adapters.providers import make_provider
-
-    return make_provider(config.provider)
+def _provider(given: ProviderConfig | ModelProvider, registry: ProviderRegistry) -> ModelProvider:
+    return registry.make(given) if isinstance(given, ProviderConfig) else given
 
 
 def _holder(worker_id: str | None, lease_id: str) -> Holder:

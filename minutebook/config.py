@@ -7,18 +7,21 @@ journaled; settings are, and what differs at a resume is recorded as a change.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
 
 from pydantic import ValidationError
 
-from domain.errors import InvalidOptions
+from domain.errors import AssemblyFailed, InvalidOptions
 from domain.limits import MAX_TURNS
 from domain.ports import ModelProvider, Probe
 from domain.settings import Settings
 from domain.values import OnLostAttempt, PermissionMode, ToolKind, Verdict
+from minutebook.budget import Budget
 from minutebook.interactions import Interaction, ToolAnswer
+from minutebook.models import ModelBinding, ModelInfo, Registry, Thinking, pair, thinking_settings
 from minutebook.provider_config import ProviderConfig
+from minutebook.structured import OutputFormat, OutputSchema, output_format
 from minutebook.tool_definition import ToolDefinition, ToolSet
 
 
@@ -54,10 +57,22 @@ class SessionConfig:
     """Everything a session is opened with. Times in seconds unless they say otherwise.
 
     Args:
-        provider: where the model is; a `ProviderConfig`, or any `ModelProvider`.
+        provider: where the model is; a `ProviderConfig`, or any `ModelProvider`. The default one.
+        model: a model's id, an alias, or one of `models`.
+        providers: further ones by name, for `session.model.switch`; a configuration
+            without an `id` takes its name as that.
+        models: those that are supported; no others are taken then. Empty: any name is.
+        aliases: other names for models, each for an id or a `ModelBinding`.
+        thinking: reasoning to ask for; None leaves the model its default.
+        output_schema: what final answers have to match: a pydantic model class, or a JSON Schema.
+        output_fallback: at a provider that cannot force a schema: "refuse" to begin, or
+            "instruct" the model in words, which is recorded.
+        budget: what the whole session may spend. None at a resume: as the journal says.
         tools: functions decorated with `@mb.tool`, or `ToolDefinition`s.
         on_lost_attempt: what to do with a model attempt whose end nobody recorded
             ("ask", or "retry", which may bill twice).
+        look_up_lost_attempts: ask the provider first, once in a run, where it keeps responses
+            (`ProviderConfig.store`).
         context: `environment` (text to text, given to tools) and `metadata`.
         abort_timeout_s: how long running tools have to stop before their outcome is unknown.
         lease_ttl_ms: how long the session stays ours without a sign of life.
@@ -84,10 +99,22 @@ class SessionConfig:
     lease_ttl_ms: int = 30_000
     worker_id: str | None = None
     probe: Probe = no_probe
+    providers: Mapping[str, ProviderConfig | ModelProvider] = field(default_factory=dict)
+    models: Sequence[ModelInfo] = ()
+    aliases: Mapping[str, str | ModelBinding] = field(default_factory=dict)
+    thinking: Thinking | None = None
+    output_schema: OutputSchema | None = None
+    output_fallback: Literal["refuse", "instruct"] = "refuse"
+    budget: Budget | None = None
+    look_up_lost_attempts: bool = True
 
     def __post_init__(self) -> None:
         if not self.model:
             raise InvalidOptions("model", "the name of a model", self.model)
+        for option in ("owner_id", "worker_id"):
+            given = getattr(self, option)
+            if given is not None and given.encode("utf-8", "replace").decode() != given:
+                raise InvalidOptions(option, "text that UTF-8 can hold, without lone surrogates", given)
         for option in ("permission_handler", "confirmation_handler"):
             given = getattr(self, option)
             if given is not None and not callable(given):
@@ -96,21 +123,47 @@ class SessionConfig:
             raise InvalidOptions("abort_timeout_s", "seconds above 0", self.abort_timeout_s)
         if self.lease_ttl_ms < 1000:
             raise InvalidOptions("lease_ttl_ms", "at least 1000 milliseconds", self.lease_ttl_ms)
+        if type(self.look_up_lost_attempts) is not bool:
+            raise InvalidOptions("look_up_lost_attempts", "True or False", self.look_up_lost_attempts)
+        if self.budget is not None and not isinstance(self.budget, Budget):
+            raise InvalidOptions("budget", "mb.Budget(...), or None", self.budget)
+        if self.output_fallback != "refuse" and self.output_schema is None:
+            raise InvalidOptions("output_fallback", "an output_schema beside it", self.output_fallback)
+        named = {name: _named(name, given) for name, given in self.providers.items()}
+        object.__setattr__(self, "providers", named)  # frozen: only while it is being made
+        for name, provider in self.all_providers().items():
+            _check_provider(name, provider)
         ToolSet(self.tools)
         self.settings()
 
+    @property
+    def provider_name(self) -> str:
+        """The name of the default provider."""
+        return _name_of(self.provider)
+
+    def all_providers(self) -> dict[str, ProviderConfig | ModelProvider]:
+        """Every provider by its name, the default one first."""
+        return {self.provider_name: self.provider, **self.providers}
+
+    def registry(self) -> Registry:
+        """The models, aliases and provider names. Raises InvalidOptions."""
+        if self.provider_name in self.providers:
+            expected = f"names other than the default provider's, {self.provider_name}"
+            raise InvalidOptions("providers", expected, self.provider_name)
+        return Registry(self.provider_name, tuple(self.all_providers()), self.models, self.aliases)
+
+    def output(self) -> OutputFormat | None:
+        """How final texts are read. Raises InvalidOptions."""
+        return output_format(self.output_schema)
+
     def settings(self) -> Settings:
         """The part that is journaled."""
-        provider = self.provider
-        public = (
-            provider.public()
-            if isinstance(provider, ProviderConfig)
-            else {"type": provider.provider, "api": provider.api}
-        )
+        format_ = self.output()
         try:
             settings = Settings(
-                model=self.model,
-                provider=public,
+                **self._binding(),
+                provider=_public(self.provider),
+                providers={name: _public(provider) for name, provider in self.providers.items()},
                 system_prompt=self.system_prompt,
                 temperature=self.temperature,
                 max_output_tokens=self.max_output_tokens,
@@ -118,12 +171,53 @@ class SessionConfig:
                 permission_mode=self.permission_mode,
                 on_lost_attempt=self.on_lost_attempt,
                 context=dict(self.context),
+                thinking=thinking_settings(self.thinking),
+                output_schema=format_.schema if format_ is not None else None,
+                output_fallback=self.output_fallback,
             )
             settings.digest()
         except ValidationError as e:
             first = e.errors(include_url=False)[0]
             option = ".".join(str(part) for part in first["loc"])
             raise InvalidOptions(option, first["msg"], first["input"]) from None
+        except InvalidOptions:
+            raise
         except ValueError as e:
             raise InvalidOptions("context and settings", "values that a journal can keep", str(e)) from None
         return settings
+
+    def _binding(self) -> dict[str, Any]:
+        registry = self.registry()
+        try:
+            binding = registry.resolve(self.model, registry.default)
+        except AssemblyFailed as e:
+            raise InvalidOptions("model", f"one of: {e.known}", self.model) from None
+        # The default provider needs no name: `Settings.provider` has it.
+        return {**pair(binding), **({"provider_name": None} if binding.provider == registry.default else {})}
+
+
+def _named(name: str, provider: ProviderConfig | ModelProvider) -> ProviderConfig | ModelProvider:
+    """With its name as its id: what one provider signed must not go to another of the same type."""
+    if isinstance(provider, ProviderConfig) and provider.name == provider.type:
+        return replace(provider, id=name)
+    return provider
+
+
+def _check_provider(name: str, provider: object) -> None:
+    needed = ("provider", "api", "capabilities", "encode", "body", "send", "aclose")
+    missing = [each for each in needed if not hasattr(provider, each)]
+    if missing and not isinstance(provider, ProviderConfig):
+        expected = f"mb.ProviderConfig(...), or an object with {', '.join(needed)}"
+        raise InvalidOptions("provider", expected, f"{name}: no {', '.join(missing)}")
+
+
+def _name_of(provider: ProviderConfig | ModelProvider) -> str:
+    if isinstance(provider, ProviderConfig):
+        return provider.name
+    return str(getattr(provider, "provider", type(provider).__name__))
+
+
+def _public(provider: ProviderConfig | ModelProvider) -> dict[str, Any]:
+    if isinstance(provider, ProviderConfig):
+        return provider.public()
+    return {"type": provider.provider, "api": provider.api}

@@ -1,25 +1,29 @@
-"""The request body of the next model attempt, without walking the history.
+"""The conversation of a session, and its form for each provider in use.
 
-Each transcript item is encoded once and kept as bytes; a request splices those
-bytes. An item that changed (a call settled later) is encoded again, alone.
+What is here follows the journal, event by event, also before it is durable. How a
+request is put together without walking the history is in `minutebook.wire`.
 """
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from domain import canonical
 from domain import events as ev
 from domain.envelope import Recorded
-from domain.ports import ModelProvider, Parameters, ToolSpec
+from domain.ports import Blob, JournalReader, ModelProvider, Parameters, ToolSpec
+from minutebook.attachments import REFUSED, Attachments
 from minutebook.interactions import Decision
+from minutebook.wire import Wire
 from projections.transcript import Transcript, UserItem
 
 
 class Conversation:
-    """A transcript and its wire form for one provider."""
+    """A transcript and its wire forms: of the provider that is asked, and of one that will be.
+
+    Args:
+        provider: the one that is asked first.
+    """
 
     def __init__(self, provider: ModelProvider) -> None:
         self.transcript = Transcript()
@@ -29,17 +33,36 @@ class Conversation:
         self.metadata: dict[str, dict[str, Any]] = {}
         #: Answers given in this session, by interaction.
         self.decisions: dict[str, Decision] = {}
-        self._provider = provider
-        self._encoded: list[bytes] = []
-        self._chain: list[bytes] = []
+        first = Wire(provider, self.transcript.items, Attachments(provider.capabilities))
+        #: The conversation as each provider in use gets it.
+        self._wires = [first]
+        #: The one that was got ready and not asked yet.
+        self._next: Wire | None = first
 
     def check(self, content: str | list[dict[str, Any]]) -> None:
         """Refuse an input that could never be sent. Raises ValueRefused."""
-        self._provider.encode(UserItem(0, "", content))
+        self._upcoming.provider.encode(UserItem(0, "", content))
+
+    def give(self, blobs: Iterable[Blob]) -> None:
+        """Take the bytes of an input that was just accepted."""
+        kept = tuple(blobs)
+        for wire in self._wires:
+            wire.attachments.give(kept)
+
+    @property
+    def _upcoming(self) -> Wire:
+        """The form that what comes in now will be sent in."""
+        return self._next or self._wires[0]
+
+    @property
+    def attachments(self) -> Attachments:
+        """Bytes of images and files, while they are needed."""
+        return self._upcoming.attachments
 
     def apply(self, event: Recorded) -> None:
         """Fold one event."""
         self.transcript.apply(event)
+        self._attach(event)
         match event.data:
             case ev.PermissionResolved():
                 self._resolved(event, event.data)
@@ -53,6 +76,18 @@ class Conversation:
             case ev.TurnCompleted() | ev.TurnAborted():
                 self.updated_inputs.clear()
 
+    def _attach(self, event: Recorded) -> None:
+        for attachments in (wire.attachments for wire in self._wires):
+            match event.data:
+                case ev.InputAccepted():
+                    attachments.accepted(event.data.input_id, event.data.content)
+                case ev.InputApplied():
+                    attachments.applied(event.data.input_id)
+                case ev.InputCancelled():
+                    attachments.cancelled(event.data.input_id)
+                case ev.ModelRequestFailed() if event.data.error_code in REFUSED:
+                    attachments.refused(self.transcript.items, event.data.error_code)
+
     def _resolved(self, event: Recorded, data: ev.PermissionResolved) -> None:
         assert event.tool_id is not None
         decision = Decision(data.permission_id, data.verdict, event.sequence)
@@ -60,42 +95,39 @@ class Conversation:
         if data.updated_input is not None:
             self.updated_inputs[event.tool_id] = data.updated_input
 
-    def request(self, tools: Sequence[ToolSpec], parameters: Parameters) -> tuple[bytes, str]:
-        """The body to send next, and its digest.
+    # --- what goes out -------------------------------------------------------------------
 
-        The digest (SHA-256, hex) chains the digests of the encoded items and ends
-        with the tools and parameters, so it is found without hashing the history again.
+    def request(
+        self, provider: ModelProvider, tools: Sequence[ToolSpec], parameters: Parameters
+    ) -> tuple[bytes, str]:
+        """The body to send next to this provider, and its digest; see `Wire.request`."""
+        asked = self._wire(provider)
+        if self._next is asked:
+            self._next = None
+        self._note_changed()
+        # What is not asked any more and not asked next would only hold memory.
+        self._wires = [wire for wire in self._wires if wire in (asked, self._next)]
+        return asked.request(tools, parameters)
+
+    async def prepare(self, provider: ModelProvider, journal: JournalReader) -> None:
+        """Get ready to ask this provider next, with the images and files that it takes.
+
+        Raises:
+            StoreFailure: the store cannot be read.
         """
-        self._encode_changed()
-        rest = canonical.encode(
-            {
-                "tools": [[t.name, t.description, t.parameters] for t in tools],
-                "model": parameters.model,
-                "system_prompt": parameters.system_prompt,
-                "temperature": parameters.temperature,
-                "max_output_tokens": parameters.max_output_tokens,
-                "extra": parameters.extra,
-            }
-        )
-        head = self._chain[-1] if self._chain else b""
-        digest = hashlib.sha256(head + hashlib.sha256(rest).digest()).hexdigest()
-        return self._provider.body(self._encoded, tools, parameters), digest
+        wire = self._wire(provider)
+        self._note_changed()
+        await wire.load_media(journal)
+        self._next = wire
 
-    def _encode_changed(self) -> None:
+    def _wire(self, provider: ModelProvider) -> Wire:
+        found = next((wire for wire in self._wires if wire.provider is provider), None)
+        if found is None:
+            found = Wire(provider, self.transcript.items, self.attachments.beside(provider.capabilities))
+            self._wires.append(found)
+        return found
+
+    def _note_changed(self) -> None:
         changed = self.transcript.take_changed()
-        if not changed:
-            return
-        for position in changed:
-            encoded = self._provider.encode(self.transcript.items[position])
-            if position == len(self._encoded):
-                self._encoded.append(encoded)
-            else:
-                self._encoded[position] = encoded
-        self._link_from(changed[0])
-
-    def _link_from(self, position: int) -> None:
-        del self._chain[position:]
-        head = self._chain[-1] if self._chain else b""
-        for encoded in self._encoded[position:]:
-            head = hashlib.sha256(head + hashlib.sha256(encoded).digest()).digest()
-            self._chain.append(head)
+        for wire in self._wires:
+            wire.note(changed)

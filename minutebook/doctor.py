@@ -266,7 +266,7 @@ def _file_system(path: Path) -> Finding:
         "filesystem",
         Grade.WARN,
         f"The journal is on a network file system ({kind}), where SQLite's locks cannot be trusted.",
-        "Move the journal to a local disk, or use a database server.",
+        "Move the journal to a local disk.",
     )
 
 

@@ -6,6 +6,7 @@ writing to the journal itself; that keeps one writer and one order.
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
@@ -15,23 +16,28 @@ from dataclasses import dataclass, field, replace
 import anyio
 
 from domain import model_attempt, tool
-from domain.canonical import encode
 from domain.decider import HOST, Command, OnCall
 from domain.envelope import Actor
-from domain.errors import ModelFailed, ValueRefused
-from domain.limits import MAX_CALLS_PER_RESPONSE, MAX_PAYLOAD_BYTES
+from domain.errors import ModelFailed
+from domain.limits import MAX_RESPONSE_ID_CHARACTERS
+from domain.model_attempt import AttemptState
 from domain.next_steps import evaluating, stop
-from domain.ports import Blob, ModelProvider, Probe, Response, Text, Thinking, Timer
-from domain.values import ActorKind, Interrupt, SideEffect, Verdict
+from domain.ports import Blob, Found, Identified, Probe, Response, Text, Thinking, Timer
+from domain.values import ActorKind, Verdict
 from minutebook import stream_events as se
 from minutebook.carrying import AskHandler, AskPerson, RunTool, SendRequest
 from minutebook.feed import Feed
 from minutebook.interactions import Interaction, ToolAnswer
+from minutebook.lost import LookUp
+from minutebook.outcomes import checked, cut_off, defect, kept, recorded
 from minutebook.tasks import SessionTasks
 from minutebook.tool_context import ToolContext
-from minutebook.tool_runner import Cancelled, Completed, Failed, Finished, TimedOut, run_tool
+from minutebook.tool_runner import run_tool
 
 MODEL = Actor(ActorKind.MODEL)
+RECOVERY = Actor(ActorKind.RECOVERY)
+
+log = logging.getLogger("minutebook")
 
 #: Ids of the sessions whose tools, handlers or models the running code belongs to.
 INSIDE: ContextVar[frozenset[str]] = ContextVar("minutebook_inside", default=frozenset())
@@ -43,7 +49,8 @@ class Landing:
 
     `handler` is set instead where an evaluation ended: (call index, the handler's answer);
     `answer` where a confirmation handler answered: (interaction id, answer). `late`: it had
-    been given up, and what it says is only noted.
+    been given up, and what it says is only noted. `in_passing`: the flight goes on; this is
+    dropped where it ends first.
     """
 
     subject: str
@@ -53,6 +60,7 @@ class Landing:
     answer: tuple[str, ToolAnswer] | None = None
     actor: Actor = HOST
     late: bool = False
+    in_passing: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -80,14 +88,13 @@ class Flights:
         self,
         session_id: str,
         tasks: SessionTasks,
-        provider: ModelProvider,
         feed: Feed,
         probe: Probe,
         timer: Timer,
     ) -> None:
         self.landed: deque[Landing] = deque()
         self._session_id = session_id
-        self._tasks, self._provider, self._feed = tasks, provider, feed
+        self._tasks, self._feed = tasks, feed
         self._probe, self._timer = probe, timer
         self._flying: dict[str, _Flight] = {}
         self._wake = anyio.Event()
@@ -178,10 +185,12 @@ class Flights:
         seen = False
         try:
             self._probe("before_send")
-            async with aclosing(self._provider.send(launch.body, attempt_id=launch.attempt_id)) as signals:  # type: ignore[type-var]  # the port promises an async generator
+            async with aclosing(launch.provider.send(launch.body, attempt_id=launch.attempt_id)) as signals:  # type: ignore[type-var]  # the port promises an async generator
                 async for signal in signals:
                     if isinstance(signal, Response):
-                        return Landing(launch.attempt_id, (_checked(signal),), actor=MODEL)
+                        return Landing(launch.attempt_id, (checked(signal),), actor=MODEL)
+                    if isinstance(signal, Identified):
+                        self._identified(launch.attempt_id, signal.response_id)
                     seen = self._show(signal, launch, session_id) or seen
             error = ModelFailed("no_response", "the provider ended without a response", retryable=not seen)
         except ModelFailed as e:
@@ -192,8 +201,32 @@ class Flights:
                     e.kind, e.message, bytes_sent=e.bytes_sent, received_digest=e.received_digest
                 )
         except Exception as e:
-            error = _defect(e)
+            error = defect(e)
         return Landing(launch.attempt_id, (model_attempt.Fail(error),))
+
+    def _identified(self, attempt_id: str, response_id: str) -> None:
+        """Have the response's id recorded while the attempt goes on; no piece waits for that."""
+        if attempt_id in self._flying and 0 < len(response_id) <= MAX_RESPONSE_ID_CHARACTERS:
+            identify = model_attempt.Identify(response_id)
+            self.landed.append(Landing(attempt_id, (identify,), actor=MODEL, in_passing=True))
+            self.wake()
+
+    def look_up(self, launch: LookUp, attempt: AttemptState) -> None:
+        """Ask a provider what became of an attempt that was lost."""
+        self._begin(launch.attempt_id, _Flight(launch), lambda: self._looked_up(launch, attempt))
+
+    async def _looked_up(self, launch: LookUp, attempt: AttemptState) -> Landing:
+        self._probe("before_send")
+        try:
+            found = await launch.provider.look_up(launch.lost)
+        except Exception as e:  # the port promises none; it stays unknown, and somebody is asked
+            found = Found("unknown", defect(e).message)
+        command = model_attempt.settled_by(attempt, found)
+        if command is None:
+            where = f"attempt {launch.attempt_id} of session {self._session_id}"
+            log.warning("%s was looked up and stays %s: %s", where, found.outcome, found.evidence)
+            return Landing(launch.attempt_id)
+        return Landing(launch.attempt_id, (kept(command),), actor=RECOVERY)
 
     def _show(self, signal: object, launch: SendRequest, session_id: str) -> bool:
         self._probe("mid_stream")
@@ -215,7 +248,7 @@ class Flights:
         self._probe("before_effect")
         finished = await run_tool(launch.definition, launch.arguments, ctx)
         self._probe("after_effect")
-        command, blobs = _recorded(launch, finished)
+        command, blobs = recorded(launch, finished)
         return Landing(launch.tool_id, (OnCall(launch.index, command),), blobs)
 
     # --- questions -----------------------------------------------------------------------
@@ -273,6 +306,9 @@ class Flights:
             landing = landing and replace(landing, late=True)
         else:
             del self._flying[subject]
+        passed = [one for one in self.landed if one.in_passing and one.subject == subject]
+        for one in passed:
+            self.landed.remove(one)
         if landing is not None:
             self.landed.append(landing)
         self.wake()
@@ -286,7 +322,7 @@ def _stopped(subject: str, flight: _Flight) -> Landing | None:
         case SendRequest():
             return Landing(subject, (model_attempt.Abandon(flight.told),))
         case RunTool() as launch if flight.told != "detached":
-            return Landing(subject, (OnCall(launch.index, _cut_off(launch, flight.told)),))
+            return Landing(subject, (OnCall(launch.index, cut_off(launch, flight.told)),))
     return None
 
 
@@ -294,65 +330,9 @@ def _broke(subject: str, flight: _Flight, error: BaseException) -> Landing | Non
     """What to record of a flight that cancelled its own task."""
     match flight.launch:
         case SendRequest():
-            return Landing(subject, (model_attempt.Fail(_defect(error)),))
+            return Landing(subject, (model_attempt.Fail(defect(error)),))
         case RunTool() as launch:
-            return Landing(subject, (OnCall(launch.index, _cut_off(launch, "cancelled from outside")),))
+            return Landing(subject, (OnCall(launch.index, cut_off(launch, "cancelled from outside")),))
         case AskHandler() as launch:
             return Landing(subject, handler=(launch.index, Verdict.ASK))
     return None
-
-
-def _defect(error: BaseException) -> ModelFailed:
-    return ModelFailed("provider_error", f"{type(error).__name__}: {error}"[:2000])
-
-
-def _checked(response: Response) -> Command:
-    """A response, unless it is more than an event may hold."""
-    count = len(response.calls)
-    if count > MAX_CALLS_PER_RESPONSE:
-        message = f"{count} calls in one response, the limit is {MAX_CALLS_PER_RESPONSE}"
-        return model_attempt.Fail(ModelFailed("too_many_calls", message))
-    finish = model_attempt.Finish(response)
-    try:
-        size = len(encode(model_attempt.keep(response).model_dump(mode="python")))
-    except ValueRefused as e:
-        return model_attempt.Fail(ModelFailed("unusable_response", str(e)))
-    if size > MAX_PAYLOAD_BYTES - 1024:
-        message = f"a response of {size} bytes, the limit is {MAX_PAYLOAD_BYTES - 1024}"
-        return model_attempt.Fail(ModelFailed("response_too_large", message))
-    return finish
-
-
-def _cut_off(launch: RunTool, reason: str) -> tool.Command:
-    """A tool that was cancelled while it ran: did it stop before its effect?"""
-    harmless = launch.side_effect is SideEffect.PURE
-    if harmless or (launch.definition.interrupt is Interrupt.CANCEL and launch.definition.is_async):
-        return tool.Cancel(reason)
-    return tool.LoseSight(f"{reason}: cancelled while it ran")
-
-
-def _recorded(launch: RunTool, finished: Finished) -> tuple[tool.Command, tuple[Blob, ...]]:
-    match finished:
-        case Completed():
-            outcome = finished.outcome
-            fields = {
-                "output": outcome.output_text,
-                "value": None if outcome.value == outcome.output_text else outcome.value,
-                "kept": outcome.kept.value,
-                "display": outcome.display,
-                "messages": list(outcome.messages),
-                "notes": list(outcome.notes),
-                "blobs": [blob.digest for blob in outcome.blobs],
-                "raw_digest": outcome.raw_digest,
-                "original_bytes": outcome.original_bytes,
-            }
-            return tool.Complete(fields), outcome.blobs
-        case Failed():
-            return tool.Fail(finished.error["type"], finished.error["message"]), ()
-        case Cancelled():  # at a place of its own choosing
-            return tool.Cancel(finished.reason), ()
-        case TimedOut():
-            text = f"it did not end within {finished.timeout_s:g} s"
-            if launch.side_effect is SideEffect.NON_IDEMPOTENT or finished.still_running:
-                return tool.LoseSight(f"timeout: {text}"), ()
-            return tool.Fail("Timeout", text), ()

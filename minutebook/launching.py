@@ -12,6 +12,7 @@ from minutebook.carrying import AskHandler, AskPerson, Carrier, Launch, RunTool,
 from minutebook.config import PermissionCall, SessionConfig
 from minutebook.feed import Feed
 from minutebook.flights import Flights
+from minutebook.lost import LookUp
 from minutebook.stream_events import ToolMessage, ToolProgress
 from minutebook.tool_context import ToolContext
 
@@ -40,6 +41,9 @@ class Launcher:
                 return
             case SendRequest():
                 self._flights.send(launch, state.session_id)
+            case LookUp():
+                assert state.attempt is not None
+                self._flights.look_up(launch, state.attempt)
             case RunTool():
                 self._flights.run(launch, self._context(state, launch))
             case AskHandler():

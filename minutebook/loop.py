@@ -30,6 +30,7 @@ from minutebook.conversation import Conversation
 from minutebook.feed import Feed
 from minutebook.flights import Flights, Landing
 from minutebook.launching import Launcher
+from minutebook.lost import LookUp, Lookups
 from recovery.plan import RecoveryRequired
 
 #: Room that one step of a call may need in a commit.
@@ -59,11 +60,13 @@ class Loop:
         config: SessionConfig,
         timer: Timer,
         recovery_required: Callable[[], RecoveryRequired],
+        lookups: Lookups,
     ) -> None:
         self._book, self._feed, self._flights = book, feed, flights
         self._launcher = Launcher(flights, feed, carrier, config, book.fence)
         self._carrier, self._conversation, self._config = carrier, conversation, config
         self._answers, self._timer, self._recovery_required = answers, timer, recovery_required
+        self._lookups = lookups
         self._asked: set[str] = set()
         #: What begins as soon as its entry is durable.
         self._about: frozenset[str] = frozenset()
@@ -252,9 +255,12 @@ class Loop:
                 return False
             if step.who is Who.PERSON:
                 moved = self._ask_person(entry, step, launches) or moved
-            if step.who is not Who.AUTOMATIC:
+            if look_up := self._lookups.due(entry.state, step):
+                launches.append(look_up)
+                moved = True
+            elif step.who is not Who.AUTOMATIC:
                 continue
-            if step.action is Action.INTERRUPT:
+            elif step.action is Action.INTERRUPT:
                 self._flights.tell_to_stop(step.subject, "steering")
             elif self._may_carry(entry, step):
                 moved = self._carry(entry, step, launches) or moved
@@ -288,7 +294,7 @@ class Loop:
     def _carry(self, entry: Entry, step: Step, launches: list[Launch]) -> bool:
         before = len(entry.events), len(launches)
         for item in self._carrier.commands(entry.state, step):
-            if isinstance(item, SendRequest | RunTool | AskHandler | AskPerson):
+            if isinstance(item, Launch):
                 launches.append(item)
             else:
                 self._append(entry, item)
@@ -376,7 +382,7 @@ def _closing_room(state: State) -> int:
 
 def _subject(launch: Launch) -> str:
     match launch:
-        case SendRequest():
+        case SendRequest() | LookUp():
             return launch.attempt_id
         case RunTool():
             return launch.tool_id

@@ -11,17 +11,18 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
+from functools import partial
 from types import TracebackType
 from typing import Any, Final
 
 import anyio
 
 from domain import catalogue, ids, session
-from domain.decider import Command
 from domain.envelope import Fence, Recorded, genesis
 from domain.errors import Fenced, MinutebookError, SessionClosed, SessionExists, SessionNotFound
 from domain.ports import Holder, IdSource, Journal, LeaseRow, ModelProvider, StoreDescription, Timer
 from domain.state import State
+from minutebook import beginning
 from minutebook.answers import Answers
 from minutebook.book import Book
 from minutebook.carrying import Carrier
@@ -30,11 +31,16 @@ from minutebook.conversation import Conversation
 from minutebook.feed import Feed
 from minutebook.flights import Flights
 from minutebook.loop import Loop
+from minutebook.lost import Lookups
+from minutebook.models import Providers, check_capabilities
 from minutebook.parts import Parts
+from minutebook.provider_config import ProviderConfig
 from minutebook.session import Session
 from minutebook.tasks import SessionTasks
 from minutebook.tool_definition import ToolSet
+from projections.projector import Projector
 from projections.transcript import Transcript
+from projections.usage import Usage
 from recovery.facts import Facts
 from recovery.plan import Kind, RecoveryPlan, RecoveryRequired, make_plan, plan_of
 from recovery.reading import load
@@ -50,7 +56,7 @@ class World:
     """What the opening of a session needs from outside."""
 
     store: StoreDescription
-    provider: Callable[[SessionConfig], ModelProvider]
+    provider: Callable[[ProviderConfig | ModelProvider], ModelProvider]
     clock: Timer
     ids: IdSource
     holder: Callable[[str | None, str], Holder]
@@ -113,26 +119,34 @@ class OpenSession(AbstractAsyncContextManager[Session]):
     # --- opening ------------------------------------------------------------------------
 
     async def _open(self) -> Session:
-        # In a thread: an SDK takes more than a second to import.
-        provider = await anyio.to_thread.run_sync(self._world.provider, self._config)
-        self._undo.append(_shielded(provider.aclose))
+        providers = await self._providers()
+        first = providers.of(self._config.settings())
+        check_capabilities(self._config.settings(), first)
         opened = self._world.store.open(owner_id=self._config.owner_id)
         journal = await opened.__aenter__()
         self._undo.append(_shielded(lambda: opened.__aexit__(None, None, None)))
         await self._check_row(journal)
         lease = await self._acquire(journal)
-        conversation, shown = Conversation(provider), Transcript()
-        book = await self._book(journal, conversation, shown, lease)
+        conversation, shown, usage = Conversation(first), Transcript(), Usage()
+        book = await self._book(journal, providers, conversation, (shown, usage), lease)
         tasks = SessionTasks()
         await tasks.open()
         self._undo.append(tasks.close)
         tasks.start(book.write, name="writer")
-        parts = self._assemble(journal, book, conversation, shown, provider, tasks)
+        parts = self._assemble(journal, book, conversation, (shown, usage), providers, tasks)
         kind = "resume" if self._resume else "create"
         await book.put(self._first_entry(book), kind, fold=conversation.apply).wait()
         tasks.start(self._heartbeat, journal, book, name="lease")
         self._session = Session(parts, self._config, self._world.ids.new)
         return self._session
+
+    async def _providers(self) -> Providers:
+        made: dict[str, ModelProvider] = {}
+        for name, given in self._config.all_providers().items():
+            # In a thread: an SDK takes more than a second to import.
+            made[name] = await anyio.to_thread.run_sync(self._world.provider, given)
+            self._undo.append(_shielded(made[name].aclose))
+        return Providers(self._config.provider_name, made)
 
     async def _check_row(self, journal: Journal) -> None:
         row = await journal.session(self._id)
@@ -149,12 +163,21 @@ class OpenSession(AbstractAsyncContextManager[Session]):
         return lease
 
     async def _book(
-        self, journal: Journal, conversation: Conversation, shown: Transcript, lease: LeaseRow
+        self,
+        journal: Journal,
+        providers: Providers,
+        conversation: Conversation,
+        durable: tuple[Transcript, Usage],
+        lease: LeaseRow,
     ) -> Book:
         state, head = State(self._id), genesis(self._id)
         if self._resume:
-            state, head = await self._stands(journal)
-            await _reread(journal, (conversation, shown), state.session_id, state.sequence)
+            state, head = await self._stands(journal, providers)
+            asked = beginning.asked_next(state, self._config.settings(), providers)
+            beginning.check_budget(state, self._config)
+            await _reread(journal, (conversation, *durable), state.session_id, state.sequence)
+            for provider in asked:
+                await conversation.prepare(provider, journal)
         book = Book(
             journal,
             state,
@@ -167,11 +190,13 @@ class OpenSession(AbstractAsyncContextManager[Session]):
         book.lease = lease
         return book
 
-    async def _stands(self, journal: Journal) -> tuple[State, bytes]:
+    async def _stands(self, journal: Journal, providers: Providers) -> tuple[State, bytes]:
         loaded = await load(journal, self._id)
         plan = plan_of(loaded, journal=_argument(journal))
         closed = loaded.state.session is not None and loaded.state.session.status is session.Status.CLOSED
-        if plan.kind in (Kind.DECISION, Kind.BLOCKED):
+        lookups = Lookups(providers, self._config.look_up_lost_attempts)
+        decided = plan.kind is Kind.DECISION and not lookups.can_ask(loaded.state)
+        if decided or plan.kind is Kind.BLOCKED:
             raise RecoveryRequired(plan)
         if closed:
             raise SessionClosed(self._id, final=True)
@@ -179,18 +204,10 @@ class OpenSession(AbstractAsyncContextManager[Session]):
 
     def _first_entry(self, book: Book) -> Any:
         tools = {name: definition.digest for name, definition in self._tools.items()}
-        wanted = self._config.settings()
-        commands: list[Command] = []
         if self._resume:
-            assert book.state.session is not None
-            present = book.state.session.settings
-            commands.append(session.Resume(book.state.session.settings_digest, tools))
-            before, after = present.to_plain(), wanted.to_plain()
-            changed = {name: after[name] for name in after if after[name] != before[name]}
-            if changed:
-                commands.append(session.Change(changed))
+            commands = beginning.resumed(book.state, self._config, tools)
         else:
-            commands.append(session.Create(self._config.owner_id, wanted, tools))
+            commands = beginning.created(self._config, tools)
         entry = book.begin()
         for command in commands:
             entry.add(command)
@@ -201,16 +218,16 @@ class OpenSession(AbstractAsyncContextManager[Session]):
         journal: Journal,
         book: Book,
         conversation: Conversation,
-        shown: Transcript,
-        provider: ModelProvider,
+        durable: tuple[Transcript, Usage],
+        providers: Providers,
         tasks: SessionTasks,
     ) -> Parts:
         config, timer = self._config, self._world.clock
         feed = Feed(journal, self._id, book.durable_sequence, config.probe)
-        book.listeners += [lambda events: _fold(shown, events), feed.publish]
-        flights = Flights(self._id, tasks, provider, feed, config.probe, timer)
+        book.listeners += [*(partial(_fold, each) for each in durable), feed.publish]
+        flights = Flights(self._id, tasks, feed, config.probe, timer)
         has_handler = config.permission_handler is not None
-        carrier = Carrier(provider, self._tools, conversation, has_handler)
+        carrier = Carrier(providers, self._tools, conversation, has_handler)
         answers = Answers(carrier, self._tools)
 
         def plan() -> RecoveryPlan:
@@ -220,14 +237,17 @@ class OpenSession(AbstractAsyncContextManager[Session]):
         def required() -> RecoveryRequired:
             return RecoveryRequired(plan())
 
-        loop = Loop(book, feed, flights, carrier, conversation, answers, config, timer, required)
+        lookups = Lookups(providers, config.look_up_lost_attempts)
+        loop = Loop(book, feed, flights, carrier, conversation, answers, config, timer, required, lookups)
         book.when_fenced = loop.fenced
 
         def begin() -> None:
             tasks.start(loop.run, name="loop")
 
         start = _Once(begin)
-        return Parts(journal, book, conversation, shown, feed, flights, loop, answers, plan, start)
+        return Parts(
+            journal, book, conversation, *durable, providers, feed, flights, loop, answers, plan, start
+        )
 
     # --- the lease ------------------------------------------------------------------------
 
@@ -270,7 +290,7 @@ def _argument(journal: Journal) -> str:
 
 
 async def _reread(
-    journal: Journal, folds: Sequence[Conversation | Transcript], session_id: str, upto: int
+    journal: Journal, folds: Sequence[Conversation | Projector], session_id: str, upto: int
 ) -> None:
     """Rebuild the conversation from the journal, page by page."""
     after = 0
@@ -282,7 +302,7 @@ async def _reread(
         after += len(rows)
 
 
-def _fold(into: Conversation | Transcript, events: Sequence[Recorded]) -> None:
+def _fold(into: Conversation | Projector, events: Sequence[Recorded]) -> None:
     for event in events:
         into.apply(event)
 

@@ -12,18 +12,22 @@ from minutebook.conversation import Conversation
 from minutebook.feed import Feed
 from minutebook.flights import Flights
 from minutebook.loop import Loop
+from minutebook.models import Providers
 from projections.transcript import Transcript
+from projections.usage import Usage
 from recovery.plan import RecoveryPlan
 
 
 @dataclass(slots=True)
 class Parts:
-    """The pieces. `shown` holds what is durable only; `start` begins the loop, once."""
+    """The pieces. `shown` and `usage` hold what is durable only; `start` begins the loop, once."""
 
     journal: Journal
     book: Book
     conversation: Conversation
     shown: Transcript
+    usage: Usage
+    providers: Providers
     feed: Feed
     flights: Flights
     loop: Loop

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from domain import events as ev
 from domain.ports import StoreDescription
 from minutebook.config import SessionConfig
+from minutebook.input_parts import Content
+from minutebook.provider_registry import ProviderRegistry
 from minutebook.receipts import RequestResult
 from minutebook.session import Session
 from projections.transcript import Exchange
@@ -28,7 +29,8 @@ class ToolExecutionRecord:
 
 @dataclass(frozen=True, slots=True)
 class PromptResult:
-    """What came of a prompt. `duration_ms`: from acceptance to the end of the request."""
+    """What came of a prompt. `duration_ms`: from acceptance to the end of the request;
+    `parsed` and `output_error` as in `RequestResult`."""
 
     session_id: str
     result: str
@@ -39,15 +41,22 @@ class PromptResult:
     turns_count: int
     error_code: str | None = None
     message: str = ""
+    parsed: Any = None
+    output_error: str | None = None
 
 
 async def prompt(
-    message: str | Sequence[dict[str, Any]], config: SessionConfig, *, store: StoreDescription | None = None
+    message: Content,
+    config: SessionConfig,
+    *,
+    store: StoreDescription | None = None,
+    providers: ProviderRegistry | None = None,
 ) -> PromptResult:
     """Make a session, send one message, wait for the end, close for good.
 
     Args:
         store: where its journal goes; memory if not given.
+        providers: provider types of your own, for `ProviderConfig(type=...)`.
 
     Raises:
         RecoveryRequired, Fenced, StoreFailure: as for `Session.run`; the session then
@@ -55,7 +64,7 @@ async def prompt(
     """
     from minutebook.compose import create_session
 
-    async with create_session(config, store=store) as session:
+    async with create_session(config, store=store, providers=providers) as session:
         ended = await session.run(message)
         result = await _summary(session, ended)
         await session.close(final=True)
@@ -87,6 +96,8 @@ async def _summary(session: Session, ended: RequestResult) -> PromptResult:
         times.turns,
         ended.error_code,
         ended.message,
+        ended.parsed,
+        ended.output_error,
     )
 
 

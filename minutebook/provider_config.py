@@ -9,18 +9,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, cast
 from urllib.parse import SplitResult, urlsplit, urlunsplit
 
 from domain.errors import InvalidOptions
-
-#: Base URLs of the types that have one; every other type needs `base_url`.
-DEFAULT_BASE_URLS: Final = {
-    "anthropic": "https://api.anthropic.com",
-    "gemini": "https://generativelanguage.googleapis.com",
-    "openai": "https://api.openai.com/v1",
-}
+from minutebook import known_secrets
+from minutebook.provider_options import DEFAULT_BASE_URLS, address, api_of, check, extra_of
 
 _WORD: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
 _HEADER_NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+", re.ASCII)
@@ -41,6 +36,7 @@ class Secret:
 
     def __init__(self, text: str) -> None:
         self._text = text
+        known_secrets.remember(text)
 
     def reveal(self) -> str:
         """The text itself. Call this where it is sent, nowhere else."""
@@ -67,16 +63,28 @@ class ProviderConfig:
     """A model provider and how to reach it.
 
     Args:
-        type: the dialect's word, e.g. "openai" or "openai-compatible".
-        base_url: http or https; None takes the type's own, where it has one.
+        type: a `ProviderType`, e.g. "openai" or "openai-compatible", or a host's own.
+        base_url: http or https; None takes the type's own, where it has one. At Azure: the
+            resource's, with or without `/openai/v1` or `/openai/deployments/<name>`.
         api_key: the credential itself; None for servers that take none.
-        id: the logical name the journal shows; None takes `type`.
+        id: the logical name the journal shows; None takes `type`. What a model's reasoning
+            is bound to goes back only to a provider of the same name.
         headers: pairs or a mapping, sent with every call.
         organization, project_id: of type "openai" only.
         request_timeout_ms: limit until an answer begins, and for one that is not streamed.
         stream_idle_timeout_ms: limit for the next piece of a streamed answer.
         credential_name: where the credential came from, e.g. "OPENAI_API_KEY". This name
             is journaled, the credential never is.
+        api: "chat" (default) or "responses": which of OpenAI's two dialects the server speaks.
+        api_version: of type "azure-openai" only, e.g. "2024-10-21"; needed for a deployment.
+        deployment: of type "azure-openai" only; None sends to `/openai/v1`, where the model is it.
+        store: the server keeps each response, so that a lost one can be looked up there.
+        max_tokens_field: the server's name of the output limit, where it is not the type's usual one.
+        thinking_field: of type "openai-compatible" only: the body field by which this server is
+            asked for reasoning ("reasoning_effort", "reasoning" or "thinking"); None: it has none.
+        structured_output, images, files: whether the server has it; None takes what the type has.
+        extra: body fields that are added as they are; a None in it takes a field out, e.g.
+            `{"stream_options": None}`. Not journaled.
 
     Raises:
         InvalidOptions: it cannot work. Nothing was opened or sent.
@@ -92,15 +100,29 @@ class ProviderConfig:
     request_timeout_ms: int = 600_000
     stream_idle_timeout_ms: int = 300_000
     credential_name: str | None = None
+    api: str | None = None
+    api_version: str | None = None
+    deployment: str | None = None
+    store: bool = False
+    max_tokens_field: str | None = None
+    thinking_field: str | None = None
+    structured_output: bool | None = None
+    images: bool | None = None
+    files: bool | None = None
+    extra: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
-        _word("type", self.type)
+        _set(self, "type", str(_word("type", self.type)))
         _set(self, "id", _word("id", self.type if self.id is None else self.id))
         _set(self, "base_url", _base_url(self.type, self.base_url))
         _set(self, "api_key", _key(self.api_key))
         _set(self, "headers", _headers(self.headers))
-        _account("organization", self.type, self.organization)
-        _account("project_id", self.type, self.project_id)
+        check(self)
+        _set(self, "api", api_of(self.type, self.api))
+        _set(self, "extra", extra_of(self.type, self.extra))
+        _visible("organization", self.organization)
+        _visible("project_id", self.project_id)
+        address(self)
         _positive("request_timeout_ms", self.request_timeout_ms)
         _positive("stream_idle_timeout_ms", self.stream_idle_timeout_ms)
         _credential_name(self.credential_name, self.credential)
@@ -112,8 +134,8 @@ class ProviderConfig:
 
     @property
     def url(self) -> str:
-        """The base URL to use, without userinfo."""
-        return self.base_url or DEFAULT_BASE_URLS[self.type]
+        """The base URL that requests go to, without userinfo, with path and query as the type wants."""
+        return address(self)
 
     @property
     def credential(self) -> str | None:
@@ -128,13 +150,18 @@ class ProviderConfig:
 
     def public(self) -> dict[str, Any]:
         """What may be journaled: type, id, base URL without userinfo and query, names of
-        headers, name of the credential's source. Never a value, never a digest of one."""
+        headers, name of the credential's source, and of the other options those that say
+        where a request goes. Never a value of a header, never a digest of a credential."""
+        chosen = {"api_version": self.api_version, "deployment": self.deployment}
+        if self.api == "responses":
+            chosen["api"] = self.api
         return {
             "type": self.type,
             "id": self.name,
-            "base_url": _without_query(self.url),
+            "base_url": _without_query(self.base_url or ""),
             "header_names": [name for name, _ in self.header_pairs],
             "credential_name": self.credential_name,
+            **{name: value for name, value in chosen.items() if value is not None},
         }
 
     def __repr__(self) -> str:
@@ -210,11 +237,9 @@ def _header(pair: object) -> tuple[str, Secret]:
     return name, Secret(text)
 
 
-def _account(option: str, kind: str, value: object) -> None:
+def _visible(option: str, value: object) -> None:
     if value is None:
         return
-    if kind != "openai":
-        raise InvalidOptions(option, "None: only type 'openai' has it", value)
     if not isinstance(value, str) or not _VISIBLE.fullmatch(value):
         raise InvalidOptions(option, "visible ASCII without spaces", value)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from domain.values import Priority
 from projections.transcript import Item
@@ -30,7 +31,11 @@ class InputReceipt:
 
 @dataclass(frozen=True, slots=True)
 class RequestResult:
-    """How a request ended. `status`: completed, failed, interrupted; `error_code` unless completed."""
+    """How a request ended. `status`: completed, failed, interrupted; `error_code` unless completed.
+
+    With an `output_schema`: `parsed` is the content as a value of it (of its class, if a class was
+    given), or None and `output_error` says why it does not match; `content` is the text either way.
+    """
 
     request_id: str
     status: str
@@ -38,6 +43,8 @@ class RequestResult:
     usage: dict[str, int]
     error_code: str | None = None
     message: str = ""
+    parsed: Any = None
+    output_error: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

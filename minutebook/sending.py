@@ -4,28 +4,43 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+import anyio.to_thread
+
+from domain import budget as budget_rules
 from domain import catalogue, inputs, request
 from domain.canonical import encode
 from domain.entry import Entry
 from domain.envelope import Actor
 from domain.errors import SendRejected, UnsettledEffectsFull
-from domain.limits import MAX_PENDING_INPUT_BYTES, MAX_PENDING_INPUTS, MAX_UNSETTLED_EFFECTS
-from domain.ports import Journal, Receipt
+from domain.limits import (
+    MAX_PENDING_INPUT_BYTES,
+    MAX_PENDING_INPUTS,
+    MAX_PENDING_MEDIA_BYTES,
+    MAX_UNSETTLED_EFFECTS,
+)
+from domain.ports import Capabilities, Journal, Receipt
 from domain.state import State
 from domain.values import ActorKind, Priority
 from minutebook.carrying import context_of
+from minutebook.input_parts import Content, Plain, Prepared, needs_work, prepare
 from minutebook.receipts import InputReceipt
 
 USER: Final = Actor(ActorKind.USER)
 
 
-def check_room(state: State, content: str | list[dict[str, Any]]) -> None:
+def check_room(state: State, content: Plain, media_bytes: int = 0) -> None:
     """Refuse an input that has no place.
+
+    Args:
+        media_bytes: of the images and files that would wait, its own included.
 
     Raises:
         UnsettledEffectsFull: settle some effects first.
-        SendRejected: QUEUE_FULL.
+        SendRejected: QUEUE_FULL, BUDGET_SPENT.
     """
+    if state.spending.is_spent:
+        used = budget_rules.told(state.spending)
+        raise SendRejected("BUDGET_SPENT", f"the session has used {used}; set_budget gives it more")
     if len(state.unsettled) >= MAX_UNSETTLED_EFFECTS:
         raise UnsettledEffectsFull(len(state.unsettled), MAX_UNSETTLED_EFFECTS)
     size = state.queue.size_bytes + len(encode(content))
@@ -35,11 +50,21 @@ def check_room(state: State, content: str | list[dict[str, Any]]) -> None:
             f"{len(state.queue.pending)} inputs of {size} bytes would wait; the limits are "
             f"{MAX_PENDING_INPUTS} and {MAX_PENDING_INPUT_BYTES}",
         )
+    if media_bytes > MAX_PENDING_MEDIA_BYTES:
+        told = f"images and files of {media_bytes} bytes would wait; the limit is {MAX_PENDING_MEDIA_BYTES}"
+        raise SendRejected("QUEUE_FULL", told)
+
+
+async def prepared(content: Content, capabilities: Capabilities) -> Prepared:
+    """`prepare`, in a thread where bytes have to be looked at."""
+    if not needs_work(content):
+        return prepare(content, capabilities)
+    return await anyio.to_thread.run_sync(prepare, content, capabilities)
 
 
 def compose(
     entry: Entry,
-    content: str | list[dict[str, Any]],
+    content: Plain,
     priority: Priority,
     max_turns: int | None,
     metadata: dict[str, Any],

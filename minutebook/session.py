@@ -12,38 +12,41 @@ from typing import Any
 
 import anyio
 
-from domain import catalogue, inputs, request
 from domain import ids as parse
+from domain import inputs, request
 from domain import session as session_rules
 from domain.decider import CloseSession, Command
 from domain.entry import Entry
-from domain.envelope import Actor, Recorded, Stored
+from domain.envelope import Actor
 from domain.errors import (
     InteractionError,
     InvalidOptions,
     MinutebookError,
-    SendRejected,
     SessionClosed,
     StreamError,
 )
-from domain.ports import LeaseRow
-from domain.state import State, UnsettledEffect
+from domain.ports import Blob
 from domain.values import Priority
+from minutebook.budget import Budget
+from minutebook.changing import Changes, SessionModel
 from minutebook.config import SessionConfig
 from minutebook.flights import INSIDE
-from minutebook.interactions import Decision, Interaction, ToolAnswer
+from minutebook.input_parts import Content, listed
+from minutebook.interactions import Decision, ToolAnswer
+from minutebook.models import Thinking
 from minutebook.parts import Parts
-from minutebook.receipts import HistoryPage, InputReceipt, RequestResult
-from minutebook.sending import USER, check_room, compose, earlier_receipt
-from minutebook.stream_events import Error, Result, StreamEvent
+from minutebook.reads import SessionReads
+from minutebook.receipts import InputReceipt, RequestResult
+from minutebook.sending import USER, check_room, compose, earlier_receipt, prepared
+from minutebook.stream_events import StreamEvent
 from minutebook.streaming import RequestStream, SessionEvent, SessionFeed
-from projections.transcript import Item
-from recovery.plan import RecoveryPlan
+from minutebook.structured import Formats
+from minutebook.waiting import request_of, result_of
 
 log = logging.getLogger("minutebook")
 
 
-class Session:
+class Session(SessionReads):
     """An open session. Made by `create_session` and `resume_session`, never directly.
 
     Work runs in the session's own task: sending starts it, nobody has to listen.
@@ -52,28 +55,27 @@ class Session:
     """
 
     def __init__(self, parts: Parts, config: SessionConfig, new_id: Callable[[str], str]) -> None:
-        self._parts, self._config, self._new_id = parts, config, new_id
+        super().__init__(parts)
+        self._config, self._new_id = config, new_id
         self._left = self._closing = False
         self._gone = anyio.Event()
         self._one_close, self._one_send = anyio.Lock(), anyio.Lock()
         #: Requests that nobody has streamed yet, by where they were accepted.
         self._unstreamed: dict[str, int] = {}
         active = self._state.request
+        open_request = None
         if active is not None:
             self._unstreamed[active.request_id] = active.accepted_sequence
+            known = active.settings.output_schema if active.settings is not None else None
+            open_request = (active.request_id, known)
+        self._formats = Formats(config.output(), open_request)
+        self._changes = Changes(parts, config, self._do)
         parts.book.listeners.append(self._note_requests)
 
     def __repr__(self) -> str:
         state = self._durable
         doing = state.request.request_id if state.request else "idle"
         return f"<Session {self.id} at {state.sequence}, {doing}>"
-
-    # --- reads ------------------------------------------------------------------------
-
-    @property
-    def id(self) -> str:
-        """The session's id."""
-        return self._state.session_id
 
     @property
     def is_closed(self) -> bool:
@@ -83,91 +85,15 @@ class Session:
         return self._left or final
 
     @property
-    def is_running(self) -> bool:
-        """Whether a request is active."""
-        return self._durable.request is not None
-
-    @property
-    def is_aborting(self) -> bool:
-        """Whether the active request is being aborted."""
-        return self._durable.request is not None and self._durable.request.aborting
-
-    @property
-    def current_request_id(self) -> str | None:
-        """The active request."""
-        return self._parts.book.durable_request
-
-    @property
-    def head_sequence(self) -> int:
-        """The sequence of the last durable event."""
-        return self._parts.book.durable_sequence
-
-    @property
-    def lease(self) -> LeaseRow | None:
-        """The lease this session is held under, as last renewed."""
-        return self._parts.book.lease
-
-    @property
-    def messages(self) -> tuple[Item, ...]:
-        """The whole conversation: inputs, and responses with the outcome of each call."""
-        return tuple(self._parts.shown.items)
-
-    @property
-    def interactions(self) -> tuple[Interaction, ...]:
-        """The questions that somebody has to answer; see `respond`."""
-        pending = self._parts.answers.pending(self._state)
-        return tuple(i for i in pending if i.sequence <= self.head_sequence)
-
-    @property
-    def pending_inputs(self) -> tuple[inputs.PendingInput, ...]:
-        """Inputs that are accepted and not applied, in order."""
-        return self._durable.queue.pending
-
-    @property
-    def unsettled_effects(self) -> tuple[UnsettledEffect, ...]:
-        """Effects whose outcome is unknown and whose requests have ended."""
-        return self._durable.unsettled
-
-    def recovery_plan(self) -> RecoveryPlan:
-        """What would come next if this process died now."""
-        return self._parts.plan()
-
-    def history(self, offset: int = 0, limit: int | None = None) -> HistoryPage:
-        """A page of the conversation. Items are never split: a call is with its result.
-
-        Args:
-            offset: of the first item, from 0. Past the end: an empty page.
-            limit: at most this many items; 0 asks for the total only; None for all.
-
-        Raises:
-            InvalidOptions: a negative number.
-        """
-        if offset < 0 or (limit is not None and limit < 0):
-            raise InvalidOptions("offset and limit", "numbers from 0", (offset, limit))
-        items = self._parts.shown.items
-        end = len(items) if limit is None else min(len(items), offset + limit)
-        page = tuple(items[offset:end])
-        following = end if end < len(items) else None
-        return HistoryPage(page, min(offset, len(items)), following, len(items), self.head_sequence)
-
-    async def recorded(self, *, after: int = 0) -> list[Recorded]:
-        """The journal's events after a sequence, decoded, as far as they are durable."""
-        events: list[Recorded] = []
-        while after < self.head_sequence:
-            rows = await self._parts.journal.read(self.id, after=after, upto=self.head_sequence)
-            events += [catalogue.open_stored(row) for row in rows]
-            after = events[-1].sequence
-        return events
-
-    def journal_rows(self, *, after: int = 0) -> AsyncIterator[Stored]:
-        """The journal's rows after a sequence, then each new one; ends when closed."""
-        return self._parts.journal.subscribe(self.id, after=after)
+    def model(self) -> SessionModel:
+        """Which model answers, and `switch` to another one."""
+        return SessionModel(self._changes, self._config)
 
     # --- sending ---------------------------------------------------------------------------
 
     async def send(
         self,
-        content: str | Sequence[dict[str, Any]],
+        content: Content,
         *,
         priority: Priority = Priority.NEXT,
         input_id: str | None = None,
@@ -177,7 +103,8 @@ class Session:
         """Give the session an input. While a request runs it is accepted as `later`.
 
         Args:
-            content: text, or a list of parts as plain values.
+            content: text, or a list of `TextPart`, `ImagePart`, `FilePart` and strings. The
+                bytes of images and files are kept in the journal, each once.
             input_id: makes the call idempotent: a second one with the same content
                 returns the first one's receipt.
             max_turns: for the request it starts.
@@ -187,7 +114,8 @@ class Session:
             The receipt, after the input is durable.
 
         Raises:
-            SendRejected: QUEUE_FULL, EMPTY_INPUT. Nothing was written.
+            SendRejected: QUEUE_FULL, BUDGET_SPENT, EMPTY_INPUT, or what is wrong with which part (see
+                `minutebook.input_parts.prepare`). Nothing was written.
             ValueRefused: something in it cannot be kept or sent. Nothing was written.
             UnsettledEffectsFull: settle some effects first. Nothing was written.
             RecoveryRequired: somebody has to decide first; nothing was written.
@@ -197,14 +125,14 @@ class Session:
         self._check_open()
         if self._closing:
             raise SessionClosed(self.id, final=True)
-        content = content if isinstance(content, str) else list(content)
-        if not content:
-            raise SendRejected("EMPTY_INPUT", "give it some content")
+        parts = listed(content)
         if max_turns is not None and max_turns < 1:
             raise InvalidOptions("max_turns", "a number from 1", max_turns)
         given = parse.input_id(input_id) if input_id is not None else None
-        arguments = {"content": content, "max_turns": max_turns, "metadata": metadata or {}}
         async with self._one_send:  # or two calls with one id could both find nothing before them
+            attachments = self._parts.conversation.attachments
+            made = await prepared(parts, attachments.capabilities)
+            arguments = {"content": made.content, "max_turns": max_turns, "metadata": metadata or {}}
             if given is not None:
                 earlier = await self._parts.book.earlier(given, "send", arguments)
                 if earlier is not None:
@@ -212,11 +140,13 @@ class Session:
                     return await earlier_receipt(self._parts.journal, self.id, given, earlier)
             if self._parts.feed.stopped is not None:
                 raise self._parts.feed.stopped.with_traceback(None)
-            self._parts.conversation.check(content)
-            check_room(self._state, content)
+            self._parts.conversation.check(made.content)
+            size = sum(len(blob.data) for blob in made.blobs)
+            check_room(self._state, made.content, attachments.waiting_bytes + size)
             entry = self._parts.book.begin(given or self._new_id("i"))
-            receipt = compose(entry, content, Priority(priority), max_turns, metadata or {})
-            await self._commit(entry, "send", arguments)
+            receipt = compose(entry, made.content, Priority(priority), max_turns, metadata or {})
+            self._parts.conversation.give(made.blobs)
+            await self._commit(entry, "send", arguments, made.blobs)
         return receipt
 
     async def cancel_input(self, input_id: str, reason: str = "user") -> bool:
@@ -255,7 +185,7 @@ class Session:
         sequence = self._parts.book.durable_sequence if after is None else after
         return SessionFeed(self._parts.feed, sequence)
 
-    async def run(self, content: str | Sequence[dict[str, Any]], **options: Any) -> RequestResult:
+    async def run(self, content: Content, **options: Any) -> RequestResult:
         """Send and wait for the end. Options as for `send`.
 
         Raises:
@@ -264,27 +194,10 @@ class Session:
         """
         self._check_outside()
         receipt = await self.send(content, **options)
-        return await self._result_of(receipt)
-
-    async def _result_of(self, receipt: InputReceipt) -> RequestResult:
         self._parts.start()
-        async for event in SessionFeed(self._parts.feed, receipt.sequence - 1):
-            if isinstance(event, StreamEvent) or event.type != "request_accepted":
-                continue
-            if event.data.input_id == receipt.input_id:
-                assert event.request_id is not None
-                self._unstreamed.pop(event.request_id, None)
-                return await self._wait_for(event.request_id, event.sequence)
-        raise StreamError("DETACHED", "the session was left before the request began; resume it")
-
-    async def _wait_for(self, request_id: str, accepted: int) -> RequestResult:
-        async for event in RequestStream(self._parts.feed, request_id, accepted, False):
-            if isinstance(event, Result):
-                return RequestResult(request_id, "completed", event.content, event.usage)
-            if isinstance(event, Error):
-                status = "interrupted" if event.code == "REQUEST_INTERRUPTED" else "failed"
-                return RequestResult(request_id, status, "", {}, event.code, event.message)
-        raise AssertionError("a stream ends with Result or Error")
+        request_id, accepted = await request_of(self._parts.feed, receipt)
+        self._unstreamed.pop(request_id, None)
+        return await result_of(self._parts.feed, request_id, accepted, self._formats)
 
     async def wait_idle(self) -> None:
         """Return when nothing runs and nothing will by itself.
@@ -380,25 +293,39 @@ class Session:
     async def change(self, **values: Any) -> None:
         """Change settings: model, system_prompt, max_turns, permission_mode, temperature,
         max_output_tokens, on_lost_attempt, context. They count from the next request on;
-        a permission mode counts at once.
+        a permission mode counts at once. See `model.switch` for one that counts earlier.
 
         Raises:
             InvalidOptions: no such setting, or not such a value. Nothing was written.
+            AssemblyFailed: no such model. Nothing was written.
         """
         self._check_open()
-        settings = self._state.session.settings if self._state.session else None
-        assert settings is not None
-        unknown = sorted(values.keys() - type(settings).model_fields.keys() | values.keys() & {"provider"})
-        if unknown or not values:
-            raise InvalidOptions("change", "names of settings", unknown)
-        try:
-            changed = settings.changed(values)
-            changed.digest()
-        except ValueError as e:
-            raise InvalidOptions("change", "allowed values", str(e)) from None
-        plain = changed.to_plain()
-        values = {name: plain[name] for name in values}
-        await self._do("change", session_rules.Change(values), actor=USER)
+        await self._changes.change(values)
+
+    async def set_thinking(self, thinking: Thinking | None) -> None:
+        """Ask for other reasoning from the next turn on, also within the request that runs.
+
+        Args:
+            thinking: None: nothing is said, and the model does what it does by itself;
+                `Thinking()`: on; `Thinking(budget=...)`: on, with so many tokens.
+
+        Raises:
+            CapabilityUnsupported, InvalidOptions: the provider's API has or takes no such
+                thing. Nothing was written.
+        """
+        self._check_open()
+        await self._changes.set_thinking(thinking)
+
+    async def set_budget(self, budget: Budget | None) -> None:
+        """Another budget for the whole session, at once; None takes it away.
+
+        What was used already counts. Queued inputs that wait for a budget go on by themselves.
+
+        Raises:
+            InvalidOptions: it is used up already, or cannot work. Nothing was written.
+        """
+        self._check_open()
+        await self._changes.set_budget(budget)
 
     async def close(self, *, final: bool = False, reason: str = "user") -> None:
         """Leave the session, as the end of its block does; `final` ends it for good.
@@ -435,14 +362,6 @@ class Session:
     # --- inside ---------------------------------------------------------------------------------------
 
     @property
-    def _state(self) -> State:
-        return self._parts.book.state
-
-    @property
-    def _durable(self) -> State:
-        return self._parts.book.durable
-
-    @property
     def _is_final(self) -> bool:
         session = self._state.session
         return session is not None and session.status is session_rules.Status.CLOSED
@@ -457,15 +376,18 @@ class Session:
             raise StreamError("REENTRANT_WAIT", told)
 
     async def _do(self, kind: str, *commands: Command, actor: Actor = USER) -> Sequence[Any]:
+        self._check_open()
         entry = self._parts.book.begin()
         for command in commands:
             entry.add(command, actor)
         await self._commit(entry, kind, None)
         return entry.events
 
-    async def _commit(self, entry: Entry, kind: str, arguments: dict[str, Any] | None) -> None:
+    async def _commit(
+        self, entry: Entry, kind: str, arguments: dict[str, Any] | None, blobs: tuple[Blob, ...] = ()
+    ) -> None:
         fold = self._parts.conversation.apply
-        writing = self._parts.book.put(entry, kind, arguments, fold=fold, then=self._parts.loop.nudge)
+        writing = self._parts.book.put(entry, kind, arguments, blobs, fold=fold, then=self._parts.loop.nudge)
         self._parts.start()
         await writing.wait()
 

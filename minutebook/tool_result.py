@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Final
 
@@ -21,6 +21,7 @@ from domain import canonical
 from domain.errors import ValueRefused
 from domain.limits import MAX_BLOB_BYTES, MAX_PAYLOAD_BYTES, MAX_TOOL_OUTPUT_BYTES
 from domain.ports import Blob
+from minutebook import known_secrets
 from minutebook.plain_values import NotKept, to_plain
 
 #: Stored size of each of text, value, display and messages; an event holds all four.
@@ -50,7 +51,7 @@ class ToolOutput:
     Args:
         output: the result, as if it had been returned by itself.
         display: what people are shown instead; any value that the journal can keep.
-        messages: texts that are added to the conversation after the result.
+        messages: texts for people, kept with the result; the model is not told.
     """
 
     output: Any
@@ -141,12 +142,14 @@ def _kept(value: object, limit: int) -> ToolOutcome:
 
 def _normalised(value: object, limit: int) -> ToolOutcome:
     if type(value) is str:
-        return _text_outcome(value, limit)
+        text = known_secrets.masked(value)
+        return _marked(_text_outcome(text, limit), text is not value)
     if isinstance(value, (bytes, bytearray, memoryview)):
-        return _bytes_outcome(bytes(value), limit)
+        given = bytes(value)
+        data = known_secrets.masked_bytes(given)
+        return _marked(_bytes_outcome(data, limit), data is not given)
     try:
-        plain, notes = to_plain(value)
-        stored = canonical.encode(plain)
+        plain, notes, stored = _plain(value)
         text = _told(plain, stored)
     except NotKept as e:
         return _placeholder(e)
@@ -155,6 +158,20 @@ def _normalised(value: object, limit: int) -> ToolOutcome:
     if len(stored) > limit or not _fits(text, limit):
         return _oversized(_ends(text, limit), stored, notes)
     return ToolOutcome(text, plain, notes, (), _sha256(stored), len(stored))
+
+
+def _marked(outcome: ToolOutcome, was_masked: bool) -> ToolOutcome:
+    return replace(outcome, notes=(*outcome.notes, known_secrets.NOTE)) if was_masked else outcome
+
+
+def _plain(value: object, **limits: int) -> tuple[Any, tuple[str, ...], bytes]:
+    """A value as plain values, what was changed, its stored form."""
+    plain, notes = to_plain(value, **limits)
+    stored = canonical.encode(plain)
+    if not known_secrets.is_in(stored):
+        return plain, notes, stored
+    plain = known_secrets.masked_value(plain)
+    return plain, (*notes, known_secrets.NOTE), canonical.encode(plain)
 
 
 def _text_outcome(value: str, limit: int) -> ToolOutcome:
@@ -209,7 +226,7 @@ def _ends(text: str, limit: int) -> str:
 
 def _placeholder(error: NotKept) -> ToolOutcome:
     why = _clean(error.why)[0][:300]
-    path, kind = _clean(error.path)[0][:300], error.kind[:100]
+    path, kind = known_secrets.masked(_clean(error.path)[0])[:300], error.kind[:100]
     value = {"not_kept": {"path": path, "type": kind, "why": why}}
     text = f"The tool succeeded, but its result could not be kept: at {path}, {kind}: {why}."
     note = f"at {path}: {kind} not kept: {why}"
@@ -267,10 +284,11 @@ def _sha256(data: bytes) -> str:
 def _small(value: Any, name: str) -> tuple[Any, tuple[str, ...]]:
     """A value that goes into the event as it is, or a placeholder."""
     try:
-        plain, notes = to_plain(value, max_text=INLINE_BYTES)
-        size = len(canonical.encode(plain))
+        plain, notes, stored = _plain(value, max_text=INLINE_BYTES)
+        size = len(stored)
     except (NotKept, ValueRefused) as e:
-        return {"not_kept": name}, (f"{name} not kept: {_clean(str(e))[0][:300]}",)
+        why = known_secrets.masked(_clean(str(e))[0])
+        return {"not_kept": name}, (f"{name} not kept: {why[:300]}",)
     if size > INLINE_BYTES:
         return {"not_kept": name}, (f"{name} not kept: {size} bytes, the limit is {INLINE_BYTES}",)
     return plain, tuple(f"{name} {note}" for note in notes)
@@ -299,7 +317,7 @@ def _message(error: BaseException, levels: int = 3) -> str:
 
 
 def _bounded(text: str) -> str:
-    text = _clean(text)[0]
+    text = _clean(known_secrets.masked(text))[0]
     if len(text) <= MAX_MESSAGE_CHARACTERS:
         return text
     mark = f" [... {len(text)} characters in all ...] "

@@ -2,7 +2,7 @@
 
 Pure, and the only encoder of this dialect: the adapter that talks to servers and
 the offline providers of `minutebook.testing` share it, so it lives below both.
-No SDK, no I/O, no state.
+No SDK, no I/O, no state. The fields beside the messages are in `openai_chat_body`.
 
 Each item is encoded once, alone, as message objects joined by commas; a body is
 those bytes spliced into one object. A long session therefore costs a request the
@@ -10,23 +10,32 @@ copying of its bytes and no more.
 
 What servers refuse is never written: an assistant message without text and
 without calls, a tool result without text, arguments that are not a JSON object,
-call ids or names outside the common alphabet, lone surrogates.
+call ids or names outside the common alphabet, lone surrogates, reasoning that
+another provider or another family of models signed.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
-import math
+import base64
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import orjson
 
-from domain.errors import InvalidOptions
 from domain.ports import Block, Parameters, ToolSpec
+from projections.openai_chat_body import PLAIN as PLAIN
+from projections.openai_chat_body import Server as Server
+from projections.openai_chat_body import fields
 from projections.transcript import CallItem, Exchange, Item, UserItem
+from projections.wire_calls import EMPTY_INPUT as EMPTY_INPUT
+from projections.wire_calls import EMPTY_OUTPUT as EMPTY_OUTPUT
+from projections.wire_calls import wire_arguments as wire_arguments
+from projections.wire_calls import wire_call_id as wire_call_id
+from projections.wire_calls import wire_name as wire_name
+from projections.wire_families import OfFamily, for_model, model_family
+from projections.wire_parts import Media, Part, parts
 from projections.wire_text import scrub, wire_json
 
 API: Final = "openai-chat"
@@ -43,41 +52,31 @@ ECHOED_JSON: Final = frozenset({"reasoning_details", "extra_content"})
 #: `format` of provider material that belongs to one call: `openai-chat/tool_calls/<index>/extra_content`.
 _CALL_FIELD: Final = re.compile(r"tool_calls/(\d+)/extra_content")
 
-EMPTY_OUTPUT: Final = "(no output)"
-EMPTY_INPUT: Final = "(empty message)"
-UNNAMED_TOOL: Final = "unnamed_tool"
-
-_SAFE_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,40}", re.ASCII)
-_SAFE_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
-_NOT_IN_NAME: Final = re.compile(r"[^A-Za-z0-9_-]", re.ASCII)
-_PREVIEW_CHARACTERS: Final = 200
-
-#: Body fields that only this module sets.
-_RESERVED: Final = frozenset({"model", "messages", "stream", "tools", "n"})
+#: Files that this dialect takes as files; text of any kind goes out as text.
+_AS_FILE: Final = frozenset({"application/pdf"})
 
 
-def encode_item(item: Item, provider: str) -> bytes:
+def encode_item(item: Item, provider: str, server: Server = PLAIN) -> bytes:
     """One transcript item as message objects joined by commas, possibly none.
 
     Args:
         item: an applied input, or a response with the outcome of each of its calls.
         provider: who the bytes are for; opaque blocks of other providers stay out.
+        server: what is special about this provider's server.
 
     Raises:
         ValueRefused: an input holds a value that JSON on the wire cannot carry.
     """
     if isinstance(item, UserItem):
-        return wire_json({"role": "user", "content": item.content or EMPTY_INPUT}, "input")
-    messages = _exchange_messages(item, provider)
-    return b",".join(wire_json(message, "exchange") for message in messages)
+        return wire_json({"role": "user", "content": _content(item)}, "input")
+    without = _encoded(item, (), server)
+    if (item.provider, item.api) != (provider, API) or all(b.kind == "text" for b in item.blocks):
+        return without
+    return OfFamily.of(_encoded(item, item.blocks, server), model_family(item.model), without)
 
 
 def request_body(
-    items: Sequence[bytes],
-    tools: Sequence[ToolSpec],
-    parameters: Parameters,
-    *,
-    max_tokens_field: str = "max_tokens",
+    items: Sequence[bytes], tools: Sequence[ToolSpec], parameters: Parameters, server: Server = PLAIN
 ) -> bytes:
     """The whole request body, from items that are encoded already.
 
@@ -85,73 +84,101 @@ def request_body(
         items: what `encode_item` returned, in order.
         parameters: `extra` is added as it is; a None in it takes a field out
             (`{"stream_options": None}` for servers that do not know it).
-        max_tokens_field: the name under which this server knows the output limit.
+        server: what is special about this provider's server.
 
     Raises:
-        InvalidOptions: `extra` names a field that is not free. Nothing was sent.
-        ValueRefused: `extra` or a tool's schema holds what JSON cannot carry.
+        InvalidOptions: `extra` names a field that is not free, or thinking is asked of a
+            server that has no field for it. Nothing was sent.
+        ValueRefused: `extra` or a schema holds what JSON cannot carry.
     """
-    head = wire_json(_fields(tools, parameters, max_tokens_field), "parameters")
-    messages = [item for item in items if item]
-    if parameters.system_prompt:
-        messages.insert(
-            0, wire_json({"role": "system", "content": parameters.system_prompt}, "system_prompt")
-        )
+    head = wire_json(fields(tools, parameters, server), "parameters")
+    messages = for_model(items, parameters.model)
+    if parameters.system_prompt and parameters.system_prompt.strip():
+        system = {"role": "system", "content": parameters.system_prompt}
+        messages.insert(0, wire_json(system, "system_prompt"))
     return b"".join((head[:-1], b',"messages":[', b",".join(messages), b"]}"))
 
 
-def wire_call_id(call_id: str) -> str:
-    """`call_id` where every server takes it, otherwise a digest of it.
-
-    The same for a call and its result, because it depends on the id alone.
-    """
-    if _SAFE_ID.fullmatch(call_id):
-        return call_id
-    digest = hashlib.sha256(call_id.encode("utf-8", "surrogatepass")).hexdigest()
-    return f"call_{digest[:32]}"
+# --- inputs -------------------------------------------------------------------------
 
 
-def wire_arguments(arguments: str) -> str:
-    """Raw argument text as servers take it back: the text of one JSON object.
-
-    Text that is an object goes back as it came; an empty one is `{}`. Anything
-    else would be refused with the whole history, so the model is shown what it
-    wrote, shortened, inside an object.
-    """
-    text: str = scrub(arguments)
-    if not text.strip():
-        return "{}"
-    if _is_object(text):
-        return text
-    return _rewritten(text) or orjson.dumps({"_malformed": _shortened(text)}).decode()
+def _content(item: UserItem) -> str | list[dict[str, Any]]:
+    if isinstance(item.content, str):
+        return item.content if item.content.strip() else EMPTY_INPUT
+    found = [wire for plain in item.content for wire in _parts(plain, item)]
+    if any(wire.keys() != {"type", "text"} for wire in found):
+        return [wire for wire in found if wire.get("text", "x").strip()]
+    text = "\n".join(wire["text"] for wire in found)
+    return text if text.strip() else EMPTY_INPUT
 
 
-# --- messages -----------------------------------------------------------------------
+def _parts(plain: dict[str, Any], item: UserItem) -> list[dict[str, Any]]:
+    # Journals of the first version hold parts in this dialect's own form.
+    if plain.get("type") != "text" and "blob" not in plain:
+        return [plain]
+    return [_part(part) for part in parts(replace(item, content=[plain]))]
 
 
-def _exchange_messages(exchange: Exchange, provider: str) -> list[dict[str, Any]]:
+def _part(part: Part) -> dict[str, Any]:
+    if isinstance(part, str):
+        return {"type": "text", "text": part}
+    if part.kind == "image":
+        return {"type": "image_url", "image_url": {"url": _data_url(part)}}
+    if part.media_type in _AS_FILE:
+        name = part.filename or "file"
+        return {"type": "file", "file": {"filename": name, "file_data": _data_url(part)}}
+    named = f"[file {part.filename}]\n" if part.filename else ""
+    return {"type": "text", "text": named + part.data.decode("utf-8", "replace")}
+
+
+def _data_url(part: Media) -> str:
+    return f"data:{part.media_type};base64,{base64.b64encode(part.data).decode()}"
+
+
+# --- exchanges ----------------------------------------------------------------------
+
+
+def _encoded(exchange: Exchange, echoed: Sequence[Block], server: Server) -> bytes:
+    messages = _messages(exchange, echoed, server)
+    return b",".join(wire_json(message, "exchange") for message in messages)
+
+
+def _messages(exchange: Exchange, echoed: Sequence[Block], server: Server) -> list[dict[str, Any]]:
     text = "".join(block.text for block in exchange.blocks if block.kind == "text")
+    shown = text if scrub(text).strip() else None
     if not exchange.calls:
-        return [{"role": "assistant", "content": text}] if text.strip() else []
+        if shown is None:
+            return []
+        answer: dict[str, Any] = {"role": "assistant", "content": shown}
+        return [answer | _always_echoed(echoed, server)]
     message: dict[str, Any] = {
         "role": "assistant",
-        "content": text if text.strip() else None,
+        "content": shown,
         "tool_calls": [_call(call) for call in exchange.calls],
     }
-    if (exchange.provider, exchange.api) == (provider, API):
-        for block in exchange.blocks:
-            _echo(block, message)
+    if server.wants_reasoning:
+        message["reasoning_content"] = ""
+    for block in echoed:
+        _echo(block, message)
     return [message, *(_result(call) for call in exchange.calls)]
 
 
 def _call(call: CallItem) -> dict[str, Any]:
-    function = {"name": _wire_name(call.name), "arguments": wire_arguments(call.arguments)}
+    function = {"name": wire_name(call.name), "arguments": wire_arguments(call.arguments)}
     return {"id": wire_call_id(call.wire_id), "type": "function", "function": function}
 
 
 def _result(call: CallItem) -> dict[str, Any]:
     output = call.output if call.output.strip() else EMPTY_OUTPUT
     return {"role": "tool", "tool_call_id": wire_call_id(call.wire_id), "content": output}
+
+
+def _always_echoed(echoed: Sequence[Block], server: Server) -> dict[str, Any]:
+    """What goes back with an answer without calls: only where the server has a use for it."""
+    if not server.wants_reasoning:
+        return {}
+    named = {block.format.removeprefix(FORMAT_PREFIX): block.text for block in echoed}
+    return {field: text for field, text in named.items() if field in ECHOED_TEXT}
 
 
 def _echo(block: Block, message: dict[str, Any]) -> None:
@@ -166,66 +193,3 @@ def _echo(block: Block, message: dict[str, Any]) -> None:
         message[field] = orjson.loads(block.text)
     elif of_call and int(of_call[1]) < len(message["tool_calls"]):
         message["tool_calls"][int(of_call[1])]["extra_content"] = orjson.loads(block.text)
-
-
-def _wire_name(name: str) -> str:
-    if _SAFE_NAME.fullmatch(name):
-        return name
-    return _NOT_IN_NAME.sub("_", name)[:64] or UNNAMED_TOOL
-
-
-# --- arguments ----------------------------------------------------------------------
-
-
-def _shortened(text: str) -> str:
-    return text if len(text) <= _PREVIEW_CHARACTERS else text[:_PREVIEW_CHARACTERS] + "..."
-
-
-def _is_object(text: str) -> bool:
-    try:
-        return isinstance(orjson.loads(text), dict)
-    except orjson.JSONDecodeError:
-        return False
-
-
-def _rewritten(text: str) -> str | None:
-    """An object that only escapes like `\\ud83d` keep from being valid, with those replaced."""
-    try:
-        value = json.loads(text, parse_constant=_refuse, parse_float=_finite)
-        return orjson.dumps(scrub(value)).decode() if isinstance(value, dict) else None
-    except (ValueError, TypeError, RecursionError):
-        return None
-
-
-def _refuse(constant: str) -> None:
-    raise ValueError(f"{constant} is not JSON")
-
-
-def _finite(number: str) -> float:
-    value = float(number)
-    if not math.isfinite(value):
-        _refuse(number)
-    return value
-
-
-# --- the rest of the body -------------------------------------------------------------
-
-
-def _fields(tools: Sequence[ToolSpec], parameters: Parameters, max_tokens_field: str) -> dict[str, Any]:
-    taken = sorted(_RESERVED & parameters.extra.keys())
-    if taken:
-        raise InvalidOptions("extra", f"fields other than {sorted(_RESERVED)}", taken)
-    fields: dict[str, Any] = {
-        "model": parameters.model,
-        "temperature": parameters.temperature,
-        max_tokens_field: parameters.max_output_tokens,
-        "tools": [_tool(tool) for tool in tools] or None,
-        "stream_options": {"include_usage": True},
-        **parameters.extra,
-    }
-    return {name: value for name, value in fields.items() if value is not None} | {"stream": True}
-
-
-def _tool(tool: ToolSpec) -> dict[str, Any]:
-    function = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
-    return {"type": "function", "function": function}

@@ -26,6 +26,9 @@ _FOLDED: Final[tuple[type[Payload], ...]] = (
     ev.SessionResumed,
     ev.SessionClosed,
     ev.ModelChanged,
+    ev.ThinkingChanged,
+    ev.BudgetSet,
+    ev.BudgetExceeded,
     ev.PermissionModeChanged,
     ev.InputAccepted,
     ev.RequestAccepted,
@@ -43,6 +46,10 @@ class SessionFacts:
     """What a listing says about a session.
 
     Args:
+        provider: where the model is, by its name in the configuration; empty: the default one.
+        context_window: how many tokens the model takes in, if that is known.
+        thinking: empty where none is asked for, otherwise what was said about it.
+        budget: empty where there is none, "set", or the level of it that was reached.
         status: none, open or closed.
         request_id: the request in progress, if there is one.
         ended: how many requests ended, by how they ended.
@@ -53,6 +60,10 @@ class SessionFacts:
 
     owner_id: str = ""
     model: str = ""
+    provider: str = ""
+    context_window: int | None = None
+    thinking: str = ""
+    budget: str = ""
     permission_mode: str = ""
     status: str = "none"
     request_id: str | None = None
@@ -86,8 +97,14 @@ def _after(facts: SessionFacts, event: Recorded) -> SessionFacts:
             return replace(facts, resumed=facts.resumed + 1)
         case ev.SessionClosed():
             return replace(facts, status="closed")
-        case ev.ModelChanged(model=model):
-            return replace(facts, model=model)
+        case ev.ModelChanged(model=model, provider=provider, context_window=window):
+            return replace(facts, model=model, provider=provider or "", context_window=window)
+        case ev.ThinkingChanged(thinking=thinking):
+            return replace(facts, thinking=_thinking(None if thinking is None else thinking.model_dump()))
+        case ev.BudgetSet(max_tokens=tokens, max_cost=cost):
+            return replace(facts, budget="" if tokens is None and cost is None else "set")
+        case ev.BudgetExceeded(level=level):
+            return replace(facts, budget=level.value)
         case ev.PermissionModeChanged(mode=mode):
             return replace(facts, permission_mode=mode.value)
         case ev.InputAccepted():
@@ -106,10 +123,21 @@ def _created(facts: SessionFacts, owner_id: str, settings: dict[str, Any], at: d
         facts,
         owner_id=owner_id,
         model=str(settings.get("model", "")),
+        provider=str(settings.get("provider_name") or ""),
+        context_window=settings.get("context_window"),
+        thinking=_thinking(settings.get("thinking")),
         permission_mode=str(settings.get("permission_mode", "")),
         status="open",
         created_at=at,
     )
+
+
+def _thinking(settings: dict[str, Any] | None) -> str:
+    if settings is None:
+        return ""
+    tokens, effort = settings.get("budget_tokens"), settings.get("effort")
+    said = [f"{tokens} tokens"] if tokens is not None else []
+    return ", ".join([*said, str(effort)] if effort is not None else said) or "on"
 
 
 def _counted(ended: tuple[tuple[str, int], ...], how: str) -> tuple[tuple[str, int], ...]:

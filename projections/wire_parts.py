@@ -33,6 +33,16 @@ def parts(item: UserItem) -> tuple[Part, ...]:
     return tuple(part for part in (_part(plain, item) for plain in item.content) if part)
 
 
+def readable(content: Any) -> Any:
+    """An input's content as people read it: text, with each image or file as a name and a size.
+
+    What is no list of parts comes back as it is.
+    """
+    if not isinstance(content, list) or not all(isinstance(plain, dict) for plain in content):
+        return content
+    return "\n".join(str(plain["text"]) if "text" in plain else f"[{_label(plain)}]" for plain in content)
+
+
 def text_of(item: UserItem) -> str | None:
     """The text of an input without media, or None where it holds some."""
     found = parts(item)
@@ -42,14 +52,21 @@ def text_of(item: UserItem) -> str | None:
 
 def left_out(plain: dict[str, Any]) -> str:
     """What stands in the place of media that is not sent."""
+    return f"[{_label(plain)}: not sent again]"
+
+
+def _label(plain: dict[str, Any]) -> str:
+    """What a part is called. Old and foreign journals hold parts of other forms: less is said of these."""
     name = f" {plain['filename']}" if plain.get("filename") else ""
-    return f"[{plain['type']}{name}, {plain['media_type']}, {plain['size']} bytes: not sent again]"
+    known = [str(plain["media_type"])] if "media_type" in plain else []
+    known += [f"{plain['size']} bytes"] if "size" in plain else []
+    return ", ".join([f"{plain.get('type', 'part')}{name}", *known])
 
 
 def _part(plain: dict[str, Any], item: UserItem) -> Part:
-    if plain["type"] == "text":
-        return str(plain["text"])
-    data = item.media.get(plain["blob"])
-    if data is None:
+    if plain.get("type") == "text":
+        return str(plain.get("text", ""))
+    data = item.media.get(plain.get("blob", ""))
+    if data is None or "media_type" not in plain:
         return left_out(plain)
     return Media(plain["type"], plain["media_type"], plain.get("filename", ""), data)

@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    Commands = argparse._SubParsersAction[argparse.ArgumentParser]
+    Commands = argparse._SubParsersAction[Any]
 
 _JOURNAL: Final = "a SQLite journal, or a .jsonl export of one"
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose messages can do nothing to a terminal: they repeat what was typed, or globbed."""
+
+    def error(self, message: str) -> NoReturn:
+        """Print usage and message, exit with 2."""
+        from recovery.escape import visible
+
+        super().error(visible(message))
 
 
 def parser(prog: str, more: str = "") -> argparse.ArgumentParser:
     """The whole grammar; `more` is printed at the end of the help."""
     description = "Look at journals of agent sessions, and say what happened."
-    top = argparse.ArgumentParser(prog=prog, description=description, epilog=more)
+    top = Parser(prog=prog, description=description, epilog=more)
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _add_looking(commands)
     _add_moving(commands)
@@ -25,7 +35,7 @@ def parser(prog: str, more: str = "") -> argparse.ArgumentParser:
 
 
 def _sub(commands: Commands, name: str, help_: str) -> argparse.ArgumentParser:
-    made = commands.add_parser(name, help=help_, description=help_)
+    made: argparse.ArgumentParser = commands.add_parser(name, help=help_, description=help_)
     made.add_argument("journal", metavar="JOURNAL", help=_JOURNAL)
     return made
 

@@ -97,6 +97,8 @@ class ChainCheck:
     def _check_command(self, sequence: int, command: dict[str, Any]) -> None:
         id_, index, size = command["id"], command["index"], command["size"]
         whole = self.index == self.size - 1
+        if type(id_) is not str:
+            raise TypeError("a command id is text")
         if index == 0 and whole and id_ != self.command_id and size > 0:
             self.first = sequence
         elif id_ != self.command_id or index != self.index + 1 or size != self.size or index >= size:

@@ -29,6 +29,7 @@ def main(arguments: Sequence[str] | None = None, *, prog: str = "python -m recov
 
     Guarantees: prints no traceback; an error is one message on standard error.
     """
+    _have_outputs()
     options = parser(prog, more).parse_args(arguments)
     _be_printable()
     try:
@@ -70,6 +71,13 @@ def exit_code(error: Exception) -> int:
     from domain.errors import Rejected
 
     return USAGE if isinstance(error, Rejected) else UNREADABLE
+
+
+def _have_outputs() -> None:
+    """A process may be started with its outputs closed; what it prints then goes nowhere."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115  # for the whole run
 
 
 def _be_printable() -> None:

@@ -14,13 +14,15 @@ from typing import Any, Final
 
 import anyio
 
-from domain import catalogue, unattended
+from domain import catalogue, model_attempt, unattended
+from domain import ids as parse
 from domain.decider import Command
 from domain.entry import Entry, fingerprint, to_batch
 from domain.envelope import Actor, Fence
 from domain.errors import (
     CommandConflict,
     Corrupt,
+    InvalidOptions,
     JournalBlocked,
     OutcomeUnknown,
     StoreWriteFailed,
@@ -28,7 +30,21 @@ from domain.errors import (
 from domain.events import ResponseKept
 from domain.model_attempt import response_of
 from domain.next_steps import Step, Who, next_steps
-from domain.ports import Batch, Clock, CommitStatus, Holder, IdSource, Journal, LeaseRow, Receipt, Response
+from domain.ports import (
+    AttemptLookup,
+    Batch,
+    Clock,
+    CommitStatus,
+    Found,
+    Holder,
+    IdSource,
+    Journal,
+    LeaseRow,
+    LostAttempt,
+    ModelProvider,
+    Receipt,
+    Response,
+)
 from domain.values import ActorKind
 from recovery.decisions import (
     Abandon,
@@ -39,6 +55,7 @@ from recovery.decisions import (
     RequestOutcome,
     SuspensionAnswer,
     ToolOutcome,
+    lost_attempt,
 )
 from recovery.plan import RecoveryPlan, plan_of
 from recovery.reading import Loaded, load
@@ -55,7 +72,7 @@ class RecoveryCoordinator:
     receipt (`replayed`) and writes nothing. Raises `RecoveryRejected` (the plan does
     not call for it), `CommandConflict` (the id was used for something else),
     `HeadConflict` (somebody else wrote: open the coordinator again), `LeaseLost`,
-    `InvalidOptions`, `RuleViolated`, `ValueRefused` with nothing written.
+    `InvalidId`, `InvalidOptions`, `RuleViolated`, `ValueRefused` with nothing written.
     """
 
     def __init__(
@@ -141,6 +158,39 @@ class RecoveryCoordinator:
             ModelOutcome(attempt_id, outcome, evidence, response, message), command_id=command_id
         )
 
+    async def look_up_model_outcome(
+        self, attempt_id: str, provider: ModelProvider, *, command_id: str | None = None
+    ) -> tuple[Found, Receipt | None]:
+        """Ask the attempt's provider what became of it, and record what it says.
+
+        Where that decides nothing (running, unknown, no answer within half of the
+        lease's length) nothing is written, and the plan is as before.
+
+        Args:
+            provider: made as for a session, e.g. with `ProviderRegistry().make(config)`.
+
+        Returns: what the provider said, and the receipt of the decision, if it was one.
+
+        Raises:
+            InvalidOptions: this provider cannot be asked about this attempt.
+        """
+        attempt = lost_attempt(self._loaded.state, attempt_id)
+        lost = model_attempt.asked_about(attempt)
+        if not isinstance(provider, AttemptLookup) or not provider.finds(lost):
+            raise InvalidOptions("provider", f"one that can be asked about {lost}", provider.provider)
+        found = await self._asked(provider, lost)
+        decided = model_attempt.settled_by(attempt, found)
+        if decided is None:
+            return found, None
+        said = (decided.outcome, decided.evidence, decided.response, decided.message)
+        return found, await self.decide(ModelOutcome(attempt_id, *said), command_id=command_id)
+
+    async def _asked(self, provider: AttemptLookup, lost: LostAttempt) -> Found:
+        limit_s = self._ttl_ms / 2000  # after it the lease may be somebody else's
+        with anyio.move_on_after(limit_s):
+            return await provider.look_up(lost)
+        return Found("unknown", f"looked up: no answer within {limit_s:g} s")
+
     async def reconcile_tool_outcome(
         self,
         tool_id: str,
@@ -216,6 +266,7 @@ class RecoveryCoordinator:
     async def decide(self, choice: Choice, *, command_id: str | None = None) -> Receipt:
         """Carry out one decision; the methods above are this with names."""
         if command_id is not None:
+            parse.command_id(command_id)
             earlier = await self._earlier(command_id, choice)
             if earlier is not None:
                 return earlier

@@ -17,6 +17,7 @@ from pydantic import ValidationError
 
 from domain import unattended
 from domain.entry import Entry
+from domain.envelope import Fence
 from domain.errors import InvalidOptions, RecoveryRejected, SessionNotFound
 from domain.events import ResponseKept
 from domain.next_steps import Who, next_steps
@@ -94,10 +95,13 @@ async def _dry_run(options: argparse.Namespace, choice: Choice | None) -> int:
         if loaded.problem is not None:
             raise RecoveryRejected("blocked", f"the journal cannot be followed: {loaded.problem}")
     state = loaded.state
-    entry = Entry(state, options.command_id or "dry-run", stores.clock().now())
+    # The lease that a decision would take has a token that is no lower than the last one.
+    fence = Fence(WORKER, "dry-run", state.token) if state.token else None
+    entry = Entry(state, options.command_id or "dry-run", stores.clock().now(), fence)
     if choice is None:
         due = [s for s in next_steps(state) if s.who is Who.AUTOMATIC and s.action in unattended.ACTIONS]
-        print("would carry out: " + ("; ".join(f"{s.action.value} {s.subject}" for s in due) or "nothing"))
+        steps = "; ".join(f"{s.action.value} {s.subject}" for s in due)
+        print(f"would carry out: {visible(steps) or 'nothing'}")
         return OK
     for command in choice.decide(state):
         entry.add(command)

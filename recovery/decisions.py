@@ -16,8 +16,8 @@ from pydantic import ValidationError
 from domain import inputs, model_attempt, permission, request, tool
 from domain.canonical import digest as digest_of
 from domain.decider import Command, EndRequest, OnCall, SettleEffect
-from domain.errors import InvalidOptions, RecoveryRejected
-from domain.model_attempt import keep
+from domain.errors import InvalidOptions, RecoveryRejected, preview
+from domain.model_attempt import AttemptState, keep
 from domain.next_steps import Action, Step, next_steps
 from domain.ports import Response
 from domain.state import CallState, State
@@ -50,7 +50,7 @@ class ModelOutcome:
                 "response", "the response of a completed attempt, and none otherwise", self.outcome
             )
         _kept(self.response)
-        _due(state, self.kind, self.attempt_id, Action.RECONCILE_MODEL_OUTCOME)
+        _due_about(state, self.kind, self.attempt_id, Action.RECONCILE_MODEL_OUTCOME)
         command = model_attempt.Reconcile(self.outcome, self.evidence, self.response, self.message)
         return (command,)
 
@@ -64,6 +64,13 @@ class ModelOutcome:
             "response": _kept(self.response),
             "message": self.message,
         }
+
+
+def lost_attempt(state: State, attempt_id: str) -> AttemptState:
+    """The attempt that the plan waits for. Raises RecoveryRejected where it does not."""
+    _due_about(state, "look_up_model_outcome", attempt_id, Action.RECONCILE_MODEL_OUTCOME)
+    assert state.attempt is not None
+    return state.attempt
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +99,7 @@ class ToolOutcome:
         command = tool.Reconcile(self.outcome, self.evidence, self.output, self.value)
         if any(effect.tool_id == self.tool_id for effect in state.unsettled):
             return (SettleEffect(self.tool_id, command),)
-        step = _due(state, self.kind, self.tool_id, Action.RECONCILE_TOOL_OUTCOMES, Action.START_TOOL)
+        step = _due_about(state, self.kind, self.tool_id, Action.RECONCILE_TOOL_OUTCOMES, Action.START_TOOL)
         if step.action is Action.START_TOOL and step.reason != "again":
             raise _rejected(state, self.kind, self.tool_id)
         assert step.index is not None
@@ -138,7 +145,7 @@ class PermissionAnswer:
             raise RecoveryRejected(
                 self.kind,
                 f"expected digest {call.permission.input_digest} of the input that is asked about, "
-                f"got {self.digest}. Look at the question again.",
+                f"got {preview(self.digest)}. Look at the question again.",
             )
         updated = None if self.updated_input is None else digest_of(self.updated_input)
         answer = permission.Resolve(Verdict(self.verdict), self.updated_input, updated, self.message)
@@ -180,7 +187,7 @@ class SuspensionAnswer:
 
     def decide(self, state: State) -> tuple[Command, ...]:
         """Raises RecoveryRejected unless the call is suspended."""
-        step = _due(state, self.kind, self.tool_id, Action.ANSWER_SUSPENSIONS)
+        step = _due_about(state, self.kind, self.tool_id, Action.ANSWER_SUSPENSIONS)
         assert step.index is not None
         return (OnCall(step.index, tool.Answer(self.answer)),)
 
@@ -202,7 +209,7 @@ class PreparedInputs:
     def decide(self, state: State) -> tuple[Command, ...]:
         """Raises RecoveryRejected unless a preparation was begun and not finished."""
         _evidence(self.evidence)
-        _due(state, self.kind, None, Action.RECONCILE_REQUEST_INPUTS)
+        _due(state, self.kind, Action.RECONCILE_REQUEST_INPUTS)
         assert state.request is not None
         waiting = state.request.unprepared
         foreign = sorted(set(self.contents) - set(waiting))
@@ -235,7 +242,7 @@ class RequestOutcome:
         """Raises RecoveryRejected unless the plan waits for this."""
         _one_of("outcome", REQUEST_OUTCOMES, self.outcome)
         _evidence(self.evidence)
-        _due(state, self.kind, None, Action.RECONCILE_REQUEST_OUTCOME)
+        _due(state, self.kind, Action.RECONCILE_REQUEST_OUTCOME)
         return (self._end(state),)
 
     def _end(self, state: State) -> Command:
@@ -308,16 +315,25 @@ def _evidence(text: str) -> None:
         raise InvalidOptions("evidence", "how you know (a ticket, a log line, what you looked at)", text)
 
 
-def _due(state: State, kind: str, subject: str | None, *actions: Action) -> Step:
+def _due(state: State, kind: str, *actions: Action) -> Step:
+    """The plan's step of one of these kinds, whatever it is about."""
     for step in next_steps(state):
-        if step.action in actions and subject in (None, step.subject):
+        if step.action in actions:
+            return step
+    raise _rejected(state, kind)
+
+
+def _due_about(state: State, kind: str, subject: str, *actions: Action) -> Step:
+    """The plan's step of one of these kinds about `subject`; no subject names none."""
+    for step in next_steps(state):
+        if step.action in actions and step.subject == subject:
             return step
     raise _rejected(state, kind, subject)
 
 
-def _rejected(state: State, kind: str, subject: str | None) -> RecoveryRejected:
+def _rejected(state: State, kind: str, subject: str | None = None) -> RecoveryRejected:
     plan = ", ".join(f"{s.action.value} {s.subject}".rstrip() for s in next_steps(state))
-    about = f" for {subject}" if subject else ""
+    about = f" for {preview(subject)}" if subject else ""
     return RecoveryRejected(
         kind, f"the plan does not call for it{about}; it says: {plan}. Nothing was written."
     )

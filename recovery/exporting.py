@@ -15,7 +15,9 @@ from domain.entry import listing
 from domain.envelope import Fence, Stored, genesis, open_envelope
 from domain.errors import Corrupt, JournalBlocked, SessionExists, ValueRefused
 from domain.ports import Batch, Blob, Holder, IdSource, Journal, JournalReader, SessionRow
+from domain.references import blob_digests, may_refer
 from domain.state import State
+from recovery.blobs import MISSING_BLOB, read_blob
 from recovery.pages import Pages
 from recovery.problem import Blocked, fold_row
 from recovery.reading import find_row
@@ -62,9 +64,8 @@ async def _lines(reader: JournalReader, row: Stored) -> list[bytes]:
     """A row with the blobs it refers to before it and, at the end of a command, the command after it."""
     lines = []
     for digest in _blobs(row):
-        data = await reader.blob(digest)
-        if data is not None:
-            lines.append(export.blob(digest, data))
+        data = await read_blob(reader, digest)
+        lines.append(export.missing_blob(digest) if data is None else export.blob(digest, data))
     lines.append(export.event(row))
     event = open_envelope(row)
     if event.command_index == event.command_size - 1:
@@ -74,10 +75,8 @@ async def _lines(reader: JournalReader, row: Stored) -> list[bytes]:
     return lines
 
 
-def _blobs(row: Stored) -> list[str]:
-    if not row.topic.startswith("tool_completed@") or row.payload is None or b'"blobs"' not in row.payload:
-        return []
-    return list(catalogue.open_stored(row).data.blobs)
+def _blobs(row: Stored) -> tuple[str, ...]:
+    return blob_digests(catalogue.open_stored(row).data) if may_refer(row.topic, row.payload) else ()
 
 
 def _check(problem: Blocked | None) -> None:
@@ -96,8 +95,10 @@ async def check_import(reader: JournalReader, session_id: str) -> SessionRow:
         ValueRefused: it was taken over too often for its token to be counted up again.
     """
     found = await verify(reader, session_id)
-    if found.result in (Result.BROKEN, Result.UNREADABLE):
-        _check(found.problems[0])
+    # A blob that the source had lost keeps nothing else from being copied; the copy has not got it either.
+    telling = [problem for problem in found.problems if problem.check != MISSING_BLOB]
+    if found.result in (Result.BROKEN, Result.UNREADABLE) and telling:
+        _check(telling[0])
     if found.token > MAX_TOKEN:
         raise ValueRefused("$.token", f"at most {MAX_TOKEN} takeovers", found.token)
     row, _ = await find_row(reader, session_id)
@@ -167,13 +168,12 @@ async def _batch(reader: JournalReader, under_way: _Import) -> Batch:
     found = await reader.command(under_way.row.session_id, command_id)
     if found is None:
         raise Corrupt("command", f"command {command_id} on record", "none", under_way.state.sequence)
-    blobs = []
+    blobs: dict[str, Blob] = {}
     for digest in [digest for row in under_way.rows for digest in _blobs(row)]:
         data = await reader.blob(digest)
-        if data is None:
-            raise Corrupt("blob", f"the blob {digest}", "none", under_way.state.sequence)
-        blobs.append(Blob(digest, data))
-    return under_way.batch(found[0], tuple(blobs))
+        if data is not None:
+            blobs[digest] = Blob(digest, data)
+    return under_way.batch(found[0], tuple(blobs.values()))
 
 
 async def _raise_token(journal: Journal, state: State, ids: IdSource) -> None:

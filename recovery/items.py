@@ -129,12 +129,21 @@ def _names(state: State, subject: str, index: int | None, facts: Facts) -> dict[
         "session": state.session_id,
         "journal": facts.journal,
         "model_of": settings.model if settings is not None else "unknown model",
+        "found_by": _found_by(state),
         "next_attempt": (state.attempt.number if state.attempt else 0) + 1,
         "next_turn": (state.turn.number if state.turn else 0) + 1,
         "max_turns": active.max_turns if active is not None else "",
         "nothing": _nothing(state),
         **(_call_names(call) if call is not None else {}),
     }
+
+
+def _found_by(state: State) -> str:
+    """What the provider can be asked by, about the latest attempt."""
+    attempt = state.attempt
+    if attempt is not None and attempt.response_id is not None:
+        return f"the response's id {attempt.response_id}"
+    return f"the attempt's key {attempt.attempt_key}" if attempt is not None else ""
 
 
 def _call_names(call: CallState) -> dict[str, object]:
@@ -156,6 +165,8 @@ def _nothing(state: State) -> str:
     unsettled = f"{count} effect{'s are' if count > 1 else ' is'} unsettled"
     if state.session.status is session.Status.CLOSED:
         what = "The session is closed for good."
+    elif state.queue.pending and state.spending.is_spent:
+        what = f"{len(state.queue.pending)} inputs wait; no request starts with the budget spent."
     elif state.queue.pending:
         return f"{len(state.queue.pending)} inputs wait; no request starts while {unsettled}."
     else:

@@ -8,14 +8,14 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import AsyncIterator
-from typing import Any, Final
+from typing import Any, Final, Self
 
-from domain.errors import InvalidOptions
+from domain.errors import Corrupt, InvalidOptions
 from domain.next_steps import Who
 from domain.ports import JournalReader
 from recovery import stores
 from recovery.details import read_details
-from recovery.escape import json_text
+from recovery.escape import json_text, visible
 from recovery.exit_codes import BROKEN, OK, UNPROVEN, UNREADABLE, WAITS
 from recovery.pages import Pages
 from recovery.plan import Kind, RecoveryPlan, plan_of
@@ -33,20 +33,23 @@ _VERIFY_CODES: Final = {
     Result.BROKEN: BROKEN,
     Result.UNREADABLE: UNREADABLE,
 }
+_SHOWN_DAMAGES: Final = 10
 #: Exit codes of `verify` from best to worst.
 _VERIFY_ORDER: Final = (OK, UNPROVEN, UNREADABLE, BROKEN)
 
 
 async def session_ids(reader: JournalReader, session: str | None) -> AsyncIterator[str]:
-    """The one session that was named, or all of them by id."""
+    """The one session that was named, or all of them by id. Raises Corrupt where they are in no order."""
     if session is not None:
         yield session
         return
     after = ""
     while rows := await reader.sessions(after=after):
         for row in rows:
+            if row.session_id <= after:  # a damaged index may lead in a circle
+                raise Corrupt("sessions", f"ids in order, after {after!r}", row.session_id)
             yield row.session_id
-        after = rows[-1].session_id
+            after = row.session_id
 
 
 # --- inspect ----------------------------------------------------------------------------
@@ -81,15 +84,15 @@ async def _inspect(reader: JournalReader, options: argparse.Namespace) -> int:
 
 
 async def _inspect_json(reader: JournalReader, options: argparse.Namespace) -> int:
-    worst, documents = OK, _Documents(PLANS_FORMAT, "plans", reader.name, options.session is None)
-    async for session_id in session_ids(reader, options.session):
-        plan, checked = await _looked_at(reader, session_id, options)
-        document = plan.to_json()
-        if checked is not None:
-            document["verification"] = checked.to_json()
-        documents.add(document)
-        worst = max(worst, _inspect_code(plan, checked))
-    documents.end()
+    worst = OK
+    with _Documents(PLANS_FORMAT, "plans", reader.name, options.session is None) as documents:
+        async for session_id in session_ids(reader, options.session):
+            plan, checked = await _looked_at(reader, session_id, options)
+            document = plan.to_json()
+            if checked is not None:
+                document["verification"] = checked.to_json()
+            documents.write(document)
+            worst = max(worst, _inspect_code(plan, checked))
     return worst
 
 
@@ -112,7 +115,7 @@ def _inspect_code(plan: RecoveryPlan, checked: Verification | None) -> int:
 
 
 class _Documents:
-    """One document, or a list of them written as they come."""
+    """One document, or a list of them written as they come; the list is ended also where reading failed."""
 
     def __init__(self, format_: str, name: str, journal: str, many: bool) -> None:
         self._many, self._written = many, 0
@@ -120,13 +123,16 @@ class _Documents:
             head = json_text({"format": format_, "journal": journal}, indent=False)
             print(f'{head[:-1]},"{name}":[')
 
-    def add(self, document: dict[str, Any]) -> None:
+    def write(self, document: dict[str, Any]) -> None:
         if self._many and self._written:
             print(",")
         self._written += 1
         print(json_text(document), end="" if self._many else "\n")
 
-    def end(self) -> None:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *failure: object) -> None:
         if self._many:
             print("\n]}" if self._written else "]}")
 
@@ -139,16 +145,25 @@ async def verify(options: argparse.Namespace) -> int:
     async with stores.open_reader(options.journal, owner_id=options.owner) as reader:
         if options.expect_head is not None and options.session is None:
             await _check_alone(reader)
-        show = _JsonVerify(reader.name, options) if options.json else _TextVerify()
         worst = OK
-        async for session_id in session_ids(reader, options.session):
-            found = await verify_session(
-                reader, session_id, expected_head=options.expect_head, rules=not options.chain_only
-            )
-            show.add(found)
-            worst = max(worst, _VERIFY_CODES[found.result], key=_VERIFY_ORDER.index)
-        show.end()
+        with _JsonVerify(reader.name, options) if options.json else _TextVerify() as show:
+            async for session_id in session_ids(reader, options.session):
+                found = await verify_session(
+                    reader, session_id, expected_head=options.expect_head, rules=not options.chain_only
+                )
+                show.add(found)
+                worst = max(worst, _VERIFY_CODES[found.result], key=_VERIFY_ORDER.index)
+        if options.session is None:
+            worst = max(worst, await _check_file(reader), key=_VERIFY_ORDER.index)
         return worst
+
+
+async def _check_file(reader: JournalReader) -> int:
+    """The engine's own check of the whole file: a session that is gone leaves no chain that breaks."""
+    damage = await stores.damage_of(reader)
+    for found in damage[:_SHOWN_DAMAGES]:
+        print(f"damaged file: {visible(found)}", file=sys.stderr)
+    return BROKEN if damage else OK
 
 
 async def _check_alone(reader: JournalReader) -> None:
@@ -167,22 +182,21 @@ class _TextVerify:
 
         print_verification(found, self._to)
 
-    def end(self) -> None:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *failure: object) -> None:
         from recovery.report_history import LIMITS
 
         self._to.print(LIMITS, style="dim")
 
 
-class _JsonVerify:
+class _JsonVerify(_Documents):
     def __init__(self, journal: str, options: argparse.Namespace) -> None:
-        many = options.session is None
-        self._documents = _Documents(VERIFICATIONS_FORMAT, "verifications", journal, many)
+        super().__init__(VERIFICATIONS_FORMAT, "verifications", journal, options.session is None)
 
     def add(self, found: Verification) -> None:
-        self._documents.add(found.to_json())
-
-    def end(self) -> None:
-        self._documents.end()
+        self.write(found.to_json())
 
 
 # --- replay and timeline ----------------------------------------------------------------

@@ -18,6 +18,7 @@ import anyio
 from domain.errors import InvalidOptions, SessionExists
 from domain.ports import JournalReader, SessionRow
 from recovery import stores
+from recovery.escape import visible
 from recovery.exit_codes import OK
 from recovery.exporting import check_import, export_session, import_session
 from recovery.looking import session_ids
@@ -40,6 +41,8 @@ async def export(options: argparse.Namespace) -> int:
 def _output(path: str | None) -> Iterator[BinaryIO]:
     """Standard output, or a new file for its owner only that is whole or not there."""
     if path is None:
+        if sys.stdout.isatty():  # stored text as it is: a terminal would take some of it for commands
+            raise InvalidOptions("--output", "a new file, or a pipe to write to", "a terminal")
         yield sys.stdout.buffer
         return
     try:
@@ -85,5 +88,5 @@ async def _import(reader: JournalReader, row: SessionRow, target: str) -> int:
 async def backup(options: argparse.Namespace) -> int:
     """Copy a journal with its engine's own backup."""
     await stores.back_up(options.journal, options.target)
-    print(f"copied to {options.target}")
+    print(f"copied to {visible(options.target)}")
     return OK

@@ -34,7 +34,7 @@ class Blocked:
 
     Args:
         check: a stable word: sequence, chain, payload, envelope, event type, event version,
-            rule, head, cut, command, snapshot, owner, lease, stored value.
+            rule, head, cut, command, snapshot, owner, lease, stored value, missing blob, damaged blob.
         sequence: where; 0 where no event is meant.
         newer: whether a newer version of this library may be able to read it.
     """

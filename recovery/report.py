@@ -12,6 +12,7 @@ from typing import Final
 from rich.console import Console
 from rich.text import Text
 
+from projections.wire_parts import readable
 from recovery.facts import LeaseFact
 from recovery.items import PlanItem
 from recovery.plan import Kind, RecoveryPlan
@@ -156,7 +157,7 @@ def _print_pending(plan: RecoveryPlan, to: Console) -> None:
         "pending inputs", "#", "input", "priority", "event", "bytes", "content", ratios=(0, 5, 0, 0, 0, 12)
     )
     for item in plan.pending_inputs:
-        content = short(item.content) if item.content is not None else Text("(not read)", "dim")
+        content = short(readable(item.content)) if item.content is not None else Text("(not read)", "dim")
         made.add_row(
             str(item.ordinal),
             shown(item.input_id),

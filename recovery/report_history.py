@@ -15,6 +15,7 @@ from rich.text import Text
 
 from projections.transcript import Exchange, UserItem
 from projections.usage import Sum
+from projections.wire_parts import readable
 from recovery.escape import brief, visible
 from recovery.problem import Blocked
 from recovery.replaying import Replay
@@ -148,7 +149,7 @@ def _print_transcript(found: Replay, to: Console) -> None:
     for item in found.transcript.items:
         if isinstance(item, UserItem):
             line(to, Text(f"[{item.sequence}] user ", "bold cyan"), shown(item.input_id))
-            to.print(pairs([("", short(item.content, 2000))]))
+            to.print(pairs([("", short(readable(item.content), 2000))]))
         else:
             _print_exchange(item, to)
     to.print()
@@ -179,7 +180,7 @@ def _print_open(found: Replay, to: Console) -> None:
             Text("pending ", "bold"),
             shown(queued.input_id),
             f" ({queued.priority.value}) ",
-            short(queued.content),
+            short(readable(queued.content)),
         )
     for question in found.interactions.permissions:
         line(to, Text("asks ", "bold"), shown(question.permission_id), " ", short(question.summary))

@@ -6,7 +6,7 @@ needs and nothing else. Deciding and printing do not belong here.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 
@@ -56,6 +56,16 @@ async def open_reader(journal: str, *, owner_id: str | None = None) -> AsyncIter
 
         async with open_sqlite(path, owner_id=owner_id) as reader:
             yield reader
+
+
+async def damage_of(reader: JournalReader) -> Sequence[str]:
+    """What the engine's own check finds wrong with the whole file; an export has no engine.
+
+    Raises:
+        Corrupt: the check itself could not read on.
+    """
+    look = getattr(reader, "damage", None)
+    return await look() if look is not None else ()
 
 
 @asynccontextmanager

@@ -15,6 +15,7 @@ from domain import events as ev
 from domain.envelope import Recorded, Stored, open_envelope
 from domain.errors import MinutebookError
 from domain.events import Payload
+from projections.wire_parts import readable
 
 _ENDS: Final = frozenset(
     {
@@ -139,7 +140,7 @@ def _words(data: Payload) -> str:
         case ev.SessionCreated():
             return f"model {data.settings.get('model', '?')}"
         case ev.InputAccepted():
-            return f"{data.priority.value}: {_text(data.content)}"
+            return f"{data.priority.value}: {_text(readable(data.content))}"
         case ev.ModelRequestStarted():
             return f"{data.provider} {data.model}, {data.request_bytes} bytes"
         case ev.ModelRequestCompleted():

@@ -14,8 +14,10 @@ from typing import Any, Final
 from domain import catalogue, snapshot
 from domain.envelope import Stored
 from domain.errors import Corrupt
-from domain.ports import JournalReader, SessionRow, Snapshot
+from domain.ports import JournalReader, Receipt, SessionRow, Snapshot
+from domain.references import blob_digests, may_refer
 from domain.state import State
+from recovery.blobs import check_blob
 from recovery.chain import ChainCheck
 from recovery.pages import KNOWN_TOPICS, PAGE, unknown_type
 from recovery.problem import BAD_ROW, Blocked, fold_row, problem_of
@@ -79,6 +81,16 @@ class Verification:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class _Ended:
+    """A command as the events have it."""
+
+    command_id: str
+    first: int
+    last: int
+    head: bytes
+
+
 @dataclass(slots=True)
 class _Run:
     """One verification under way."""
@@ -92,6 +104,7 @@ class _Run:
     unknown_topics: bool = False
     problems: list[Blocked] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    ended: list[_Ended] = field(default_factory=list)  # commands whose record is still to be looked at
     broken: bool = False  # the chain ends before its end
     unfoldable: Blocked | None = None
 
@@ -172,25 +185,55 @@ async def _read_all(reader: JournalReader, row: SessionRow, run: _Run, rules: bo
                 break
             if run.state is not None:
                 rules_to = stored.sequence
+            if rules and may_refer(stored.topic, stored.payload):
+                await _check_blobs(reader, stored, run)
             if rules and run.chain.is_whole:
-                await _check_beside(reader, stored, run)
+                run.ended.append(_Ended(run.chain.command_id, run.chain.first, stored.sequence, stored.head))
+                await _check_snapshot(reader, stored, run)
+        await _check_commands(reader, row.session_id, run)
     return rules_to
 
 
-async def _check_beside(reader: JournalReader, row: Stored, run: _Run) -> None:
-    """Compare what the store keeps beside the events: the command's row, a snapshot here.
+async def _check_blobs(reader: JournalReader, row: Stored, run: _Run) -> None:
+    """Compare the bytes that an event only names with their digests."""
+    try:
+        digests = blob_digests(catalogue.open_stored(row).data)
+    except BAD_ROW:
+        return  # folding it has said so
+    for digest in digests:
+        problem = await check_blob(reader, digest, row.sequence)
+        if problem is not None:
+            run.problems.append(problem)
+
+
+async def _check_commands(reader: JournalReader, session_id: str, run: _Run) -> None:
+    """Compare the commands that ended in a page with what the store keeps of them.
 
     One row for each command id, and each command at its own row's place: so no
     command id is there twice, and no list of them has to be kept.
     """
-    chain = run.chain
-    found = await reader.command(row.session_id, chain.command_id)
-    expected = (chain.first, row.sequence, row.head)
-    kept = (found[1].first_sequence, found[1].last_sequence, found[1].head) if found else None
-    if kept != expected and not any(p.check == "command" for p in run.problems):
-        wanted = f"command {chain.command_id} on record once, for {chain.first} to {row.sequence}"
-        where = f"for {kept[0]} to {kept[1]}" if kept else "no record"
-        run.problems.append(Blocked("command", row.sequence, wanted, where))
+    ended, run.ended = run.ended, []
+    if not ended or any(p.check == "command" for p in run.problems):
+        return
+    found = await reader.commands(session_id, [each.command_id for each in ended])
+    for each in ended:
+        kept = found.get(each.command_id)
+        if kept is None or not _is_of(kept[1], each):
+            wanted = f"command {each.command_id} on record once, for {each.first} to {each.last}"
+            where = f"for {kept[1].first_sequence} to {kept[1].last_sequence}" if kept else "no record"
+            run.problems.append(Blocked("command", each.last, wanted, where))
+            return
+
+
+def _is_of(receipt: Receipt, ended: _Ended) -> bool:
+    return (receipt.first_sequence, receipt.last_sequence, receipt.head) == (
+        ended.first,
+        ended.last,
+        ended.head,
+    )
+
+
+async def _check_snapshot(reader: JournalReader, row: Stored, run: _Run) -> None:
     if row.sequence in run.snapshots:
         run.snapshots.discard(row.sequence)
         if run.state is not None:

@@ -184,8 +184,23 @@ _BY_REASON: Final[dict[tuple[Action, str], Words]] = {
         ("model_outcome_reconciled",),
         risk=f"{_BILLED} The turn asks the model again.",
     ),
+    (Action.RECONCILE_MODEL_OUTCOME, "findable"): Words(
+        "Attempt {subject} ({model_of}) was about to be sent, and its end is not on record. "
+        "Its provider can be asked for it by {found_by}.",
+        ("model_outcome_reconciled",),
+        "await coordinator.look_up_model_outcome({subject!r}, provider)",
+        "{reconcile} model {subject} --outcome lost --evidence '...'",
+        f"{_BILLED} Asking costs nothing and changes nothing. "
+        "If it is called lost, the turn asks the model again.",
+    ),
     (Action.FAIL_REQUEST, "max_turns"): Words(
         "Request {subject} has used its {max_turns} turns and is not done.", ("request_failed",)
+    ),
+    (Action.FAIL_REQUEST, "budget"): Words(
+        "The session's budget is spent, and request {subject} would have to ask the model again. "
+        "Opening it with a higher budget lets it go on.",
+        ("turn_aborted", "request_failed"),
+        risk="What its calls did stays done; their results stay in the conversation.",
     ),
     (Action.REJECT_CALL, "truncated"): Words(
         "The response was cut or refused, so call {index} ({tool}) is not carried out.", ("tool_rejected",)

@@ -15,6 +15,9 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+#: Fails a run in which a credential shows up in a file, a log record or captured output.
+pytest_plugins = ["tests.corpus.canary"]
+
 _ROOT = Path(__file__).parent.parent
 _LEFT_OUT = pytest.StashKey[dict[str, int]]()
 

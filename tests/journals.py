@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -171,6 +171,12 @@ class Altered:
 
     async def command(self, session_id: str, command_id: str) -> tuple[bytes, Receipt] | None:
         return await self.reader.command(session_id, command_id)
+
+    async def commands(
+        self, session_id: str, command_ids: Sequence[str]
+    ) -> Mapping[str, tuple[bytes, Receipt]]:
+        found = {each: await self.command(session_id, each) for each in command_ids}
+        return {each: kept for each, kept in found.items() if kept is not None}
 
 
 def at(sequence: int, change: Callable[[Stored], Stored | None]) -> Alter:

@@ -15,6 +15,7 @@ from pathlib import Path
 import anyio
 
 import minutebook as mb
+from recovery.escape import visible
 
 QUESTION = "Order 17 arrived broken. Please refund it and tell the customer."
 
@@ -41,6 +42,12 @@ def tools(bank: Path, deadly: bool) -> list[mb.ToolDefinition]:
     return [look_up_order, refund]
 
 
+def told(who: str, text: str) -> None:
+    """Print what a model or a tool says, so that it can do nothing to the terminal."""
+    lines = (visible(line) for line in text.split("\n"))
+    print(f"{who:8}" + f"\n{'':8}".join(lines), flush=True)
+
+
 async def show(session: mb.Session, events: AsyncIterator[mb.StreamEvent]) -> None:
     """Print a stream, approving what it asks for."""
     text = ""
@@ -49,28 +56,28 @@ async def show(session: mb.Session, events: AsyncIterator[mb.StreamEvent]) -> No
             text += event.delta
             continue
         if text:
-            print(f"model   {text.strip()}", flush=True)
+            told("model", text.strip())
             text = ""
         match event:
             case mb.ToolUse():
-                print(f"call    {event.name}({event.input})", flush=True)
+                told("call", f"{event.name}({event.input})")
             case mb.InteractionOpened():
                 await approve(session, event)
             case mb.ToolResult():
-                print(f"result  {event.outcome}: {event.output}", flush=True)
+                told("result", f"{event.outcome}: {event.output}")
             case mb.Result():
-                print(f"answer  {event.content}", flush=True)
+                told("answer", event.content)
             case mb.Error():
-                print(f"error   {event.code}: {event.message}", flush=True)
+                told("error", f"{event.code}: {event.message}")
 
 
 async def approve(session: mb.Session, asked: mb.InteractionOpened) -> None:
     """Answer a question, unless it was answered before the process died."""
     if any(open_.id == asked.interaction_id for open_ in session.interactions):
-        print(f"asks    may it run {asked.summary}?  -> yes, this once", flush=True)
+        told("asks", f"may it run {asked.summary}?  -> yes, this once")
         await session.respond(asked.interaction_id, mb.Approve(), digest=asked.digest)
     else:
-        print(f"asked   may it run {asked.summary}?  (answered before)", flush=True)
+        told("asked", f"may it run {asked.summary}?  (answered before)")
 
 
 async def work(options: argparse.Namespace) -> None:

@@ -18,6 +18,7 @@ from rich.panel import Panel
 from rich.rule import Rule
 
 from minutebook.testing.fake_server import Received, Reply, serve_in_thread
+from recovery.arguments import Parser
 
 SESSION: Final = "order-17"
 KILLED: Final = -9
@@ -136,7 +137,7 @@ def _provider(options: argparse.Namespace) -> Iterator[tuple[str, str]]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command `minutebook demo`. Returns its exit code."""
-    parser = argparse.ArgumentParser(prog="minutebook demo", description=__doc__)
+    parser = Parser(prog="minutebook demo", description=__doc__)
     parser.add_argument("--base-url", help="of a real OpenAI-compatible server; default: recordings")
     parser.add_argument("--model", help="the model's name there")
     parser.add_argument("--api-key", help="its key, if it wants one")

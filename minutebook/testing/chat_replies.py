@@ -66,11 +66,11 @@ def chat_reply(
         pieces: into how many chunks the text is cut.
     """
     deltas: list[dict[str, Any]] = [{"role": "assistant", "content": ""}]
-    deltas += [{"content": piece} for piece in _cut(text, pieces)]
+    deltas += [{"content": piece} for piece in cut(text, pieces)]
     for index, call in enumerate(calls):
         head = {"name": call.name, "arguments": ""}
         deltas.append({"tool_calls": [{"index": index, "id": call.provider_call_id, "function": head}]})
-        rest = [{"index": index, "function": {"arguments": part}} for part in _cut(call.arguments, 2)]
+        rest = [{"index": index, "function": {"arguments": part}} for part in cut(call.arguments, 2)]
         deltas += [{"tool_calls": [entry]} for entry in rest]
     last = finish or ("tool_calls" if calls else "stop")
     chunks = [_chunk(model, [{"index": 0, "delta": delta, "finish_reason": None}]) for delta in deltas]
@@ -84,6 +84,6 @@ def _chunk(model: str, choices: list[Any]) -> dict[str, Any]:
     return {"id": "chatcmpl-fake", "object": "chat.completion.chunk", "model": model, "choices": choices}
 
 
-def _cut(text: str, pieces: int) -> list[str]:
+def cut(text: str, pieces: int) -> list[str]:
     size = max(1, -(-len(text) // max(1, pieces)))
     return [text[i : i + size] for i in range(0, len(text), size)]

@@ -88,6 +88,17 @@ class ReadContract(StoreSuite):
             assert receipt.status is CommitStatus.COMMITTED
             assert await journal.command(SESSION, "c2") is None
 
+    async def test_many_commands_at_once(self) -> None:
+        first = dummy_batch(START, "c1", TEN)
+        second = dummy_batch(end_of(first), "c2", TEN)
+        async with self.opened() as journal, self.opened("somebody") as theirs:
+            one, two = await journal.commit(first), await journal.commit(second)
+            found = await journal.commands(SESSION, ["c2", "c3", "c1"])
+            assert found == {"c1": (first.fingerprint, one), "c2": (second.fingerprint, two)}
+            assert await journal.commands(SESSION, []) == {}
+            assert await journal.commands("s-none", ["c1"]) == {}
+            assert await theirs.commands(SESSION, ["c1"]) == {}
+
     async def test_another_owner_sees_nothing_of_a_session(self) -> None:
         batch = dummy_batch(START, "c1", TEN, snapshot_state=b"state")
         async with self.opened() as ours, self.opened("somebody") as theirs:

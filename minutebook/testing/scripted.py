@@ -21,6 +21,7 @@ from domain.ports import (
     CallInput,
     Capabilities,
     DeclaredCall,
+    Identified,
     Parameters,
     Response,
     Signal,
@@ -54,7 +55,7 @@ class Gate:
 
 
 #: What an attempt does, in order. A `Response` or a failure ends it.
-Step = Text | Thinking | CallInput | Response | ModelFailed | Gate
+Step = Text | Thinking | CallInput | Identified | Response | ModelFailed | Gate
 Attempt = Sequence[Step]
 
 
@@ -190,9 +191,19 @@ def call(name: str, arguments: Mapping[str, Any] | str | None = None, call_id: s
     return DeclaredCall(call_id, name, raw)
 
 
-def fail(kind: str = "overloaded", *, retryable: bool = True, after: Sequence[Step] = ()) -> Attempt:
-    """An attempt that ends with `ModelFailed`, after the given steps."""
-    return [*after, ModelFailed(kind, "scripted failure", retryable=retryable)]
+def fail(
+    kind: str = "overloaded",
+    *,
+    retryable: bool = True,
+    retry_after_s: float | None = None,
+    after: Sequence[Step] = (),
+) -> Attempt:
+    """An attempt that ends with `ModelFailed`, after the given steps.
+
+    Args:
+        retry_after_s: how long the provider asks to wait; 0 spares a test the usual wait.
+    """
+    return [*after, ModelFailed(kind, "scripted failure", retryable=retryable, retry_after_s=retry_after_s)]
 
 
 def _chooser(script: Script) -> Callable[[Sent], Attempt | None]:

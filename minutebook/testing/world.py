@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from domain import budget, ids, inputs, request, session, tool
 from domain import events as ev
-from domain import ids, inputs, request, session, tool
+from domain.budget import Limits, SetBudget
 from domain.decider import CloseSession, EndRequest, SettleEffect
 from domain.next_steps import NOTHING
 from domain.ports import Response
@@ -39,6 +40,8 @@ class World:
         changes: how often the permission policy is changed.
         compacts: history may be summarised between turns.
         on_lost_attempt: the recorded policy.
+        budgets: what the session may be given to spend, the first one at its beginning and any
+            of them at any time; none: no limit ever.
     """
 
     responses: tuple[Response, ...] = (response(), response(LOOK, PUT), response(PAY))
@@ -54,6 +57,7 @@ class World:
     changes: int = 2
     compacts: bool = True
     on_lost_attempt: OnLostAttempt = OnLostAttempt.ASK
+    budgets: tuple[Limits | None, ...] = ()
 
     def tool(self, name: str) -> Called | None:
         """The tool of that name."""
@@ -79,11 +83,13 @@ Wishes = Iterator[tuple[str, tuple[Writing, ...]]]
 def whims(state: State, in_flight: frozenset[str], world: World) -> Iterator[Move]:
     """Everything that may happen besides the plan: sends, aborts, changes of policy, closing."""
     if state.session is None:
-        yield Move("create", (session.Create("local", world.settings(), {}),), in_flight)
+        first = tuple(SetBudget(limits) for limits in world.budgets[:1])
+        yield Move("create", (session.Create("local", world.settings(), {}), *first), in_flight)
         return
     for label, writings in _wishes(state, world):
         yield Move(label, writings, NOTHING if label in ("abandon", "roll over") else in_flight)
-    if world.compacts and state.compaction is None and _may_compact(state):
+    may_ask = world.compacts and not state.spending.is_spent
+    if may_ask and state.compaction is None and _may_compact(state):
         yield _compact(state, in_flight)
 
 
@@ -96,6 +102,7 @@ def _wishes(state: State, world: World) -> Wishes:
     yield from _sends(state, world)
     yield from _policies(state, world)
     yield from _changes()
+    yield from _budgets(state, world)
     for item in state.waiting_inputs():
         yield "cancel input", (inputs.CancelInput(item.input_id, "user"),)
     if state.request is None and state.compaction is None:
@@ -103,7 +110,8 @@ def _wishes(state: State, world: World) -> Wishes:
     if state.request is not None and not state.request.aborting:
         yield "abort", (request.RequestAbort("user"),)
         yield "abandon", (EndRequest("abandoned", request.Interrupt("abandoned", evidence="asked")),)
-        yield "roll over", (*_roll_over(state, world),)
+        if not state.spending.is_spent:
+            yield "roll over", (*_roll_over(state, world),)
 
 
 def _roll_over(state: State, world: World) -> Iterator[Writing]:
@@ -114,9 +122,20 @@ def _roll_over(state: State, world: World) -> Iterator[Writing]:
     yield request.AcceptRequest(f"i-{ordinal}", state.session.settings, {}, world.max_turns)
 
 
+def _budgets(state: State, world: World) -> Wishes:
+    for limits in world.budgets:
+        command = SetBudget(limits)
+        if not budget.after(state.spending, budget.decide(command)).is_spent:
+            yield "budget", (command,)
+
+
 def _changes() -> Wishes:
     yield "note", (session.Note("remark", "nothing changed", {"odd": "\ud800"}),)
     yield "model", (session.Change({"model": "another-model"}, Effective.NEXT_TURN),)
+    elsewhere = {"model": "a-third-model", "provider_name": "elsewhere", "context_window": 1000}
+    yield "provider", (session.Change(elsewhere),)
+    yield "thinking", (session.Change({"thinking": {"budget_tokens": 5}}, Effective.NEXT_TURN),)
+    yield "no thinking", (session.Change({"thinking": None}),)
     yield "settings", (session.Change({"temperature": 0.5, "max_turns": 2, "context": {"a": 1}}),)
 
 
@@ -157,7 +176,7 @@ def _sends(state: State, world: World) -> Wishes:
         assert state.session is not None
         accept = inputs.AcceptInput(input_id, "hello", Priority.NEXT, ordinal)
         begin = request.AcceptRequest(input_id, state.session.settings, {}, world.max_turns)
-        yield "send", (accept, begin)
+        yield "send", (accept,) if state.spending.is_spent else (accept, begin)
 
 
 def _policies(state: State, world: World) -> Wishes:

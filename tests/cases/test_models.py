@@ -33,7 +33,7 @@ async def test_p32_a_replay_goes_by_the_identity_of_an_attempt(hands: Hands) -> 
 
 OPAQUE = [
     Block("opaque", "I thought about it", "openai-chat/reasoning_content"),
-    Block("opaque", '{"signature":"abc=="}', "openai-chat/reasoning_details"),
+    Block("opaque", '[{"signature":"abc=="}]', "openai-chat/reasoning_details"),
     Block("opaque", '{"google":{}}', "openai-chat/tool_calls/0/extra_content"),
 ]
 

@@ -255,3 +255,12 @@ def test_a_journal_that_cannot_be_followed_takes_no_decisions(journal: Path) -> 
         assert found.code in (2, 3)
         assert "sequence 9" in found.err
     assert plan(journal, "s-pay")["lease"] is None
+
+
+def test_a_dry_run_works_after_somebody_has_held_the_session(journal: Path) -> None:
+    write(journal, lost_payment())
+    settled = call("reconcile", journal, "s-pay", "tool", CALL, "--outcome", "completed", *EVIDENCE)
+    assert settled.code == 0
+    found = call("reconcile", journal, "s-pay", "abandon", "--reason", "enough", "--dry-run")
+    assert (found.code, found.err) == (0, "")
+    assert "request_interrupted" in found.out

@@ -30,7 +30,7 @@ SAME_NAME = {
 WITHOUT_MEANING = {
     *("notice_recorded", "settings_changed", "model_changed", "max_turns_changed", "session_resumed"),
     *("default_context_changed", "permission_mode_changed", "permission_rule_set"),
-    *("permission_granted", "permission_grant_revoked"),
+    *("permission_granted", "permission_grant_revoked", "thinking_changed"),
 }
 OF_A_CALL = {
     *("tool_scheduled", "tool_started", "tool_completed", "tool_failed", "tool_cancelled"),

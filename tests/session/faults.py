@@ -5,7 +5,7 @@ It wraps another store, so what is in the journal is decided by that one alone.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -72,6 +72,7 @@ class WatchedStore:
     batches: list[Batch] = field(default_factory=list, repr=False)
     rows_read: int = 0
     snapshots_read: int = 0
+    blobs_read: list[str] = field(default_factory=list)
 
     @property
     def durable(self) -> bool:
@@ -156,10 +157,16 @@ class WatchedJournal:
         return await self._inner.snapshot(session_id, upto=upto)
 
     async def blob(self, digest: str) -> bytes | None:
+        self._store.blobs_read.append(digest)
         return await self._inner.blob(digest)
 
     async def command(self, session_id: str, command_id: str) -> tuple[bytes, Receipt] | None:
         return await self._inner.command(session_id, command_id)
+
+    async def commands(
+        self, session_id: str, command_ids: Sequence[str]
+    ) -> Mapping[str, tuple[bytes, Receipt]]:
+        return await self._inner.commands(session_id, command_ids)
 
     def subscribe(self, session_id: str, *, after: int = 0) -> AsyncIterator[Stored]:
         return self._inner.subscribe(session_id, after=after)

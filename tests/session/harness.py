@@ -23,12 +23,13 @@ from minutebook.stream_events import InteractionOpened
 from minutebook.testing.batches import Place as BatchPlace
 from minutebook.testing.batches import dummy_batch, dummy_event
 from minutebook.testing.scripted import Attempt, Gate, ScriptedProvider
+from minutebook.testing.wire_rules import CHECKS
 from minutebook.tool_context import ToolContext
 from minutebook.tool_definition import ToolDefinition, tool
 from recovery.coordinator import RecoveryCoordinator
 from recovery.plan import RecoveryPlan, plan_of
 from recovery.reading import load
-from tests.session import order, wire_rules
+from tests.session import order
 from tests.session.faults import WatchedStore
 from tests.session.watching import Watch
 
@@ -115,8 +116,9 @@ class Place:
     async def check(self) -> None:
         """Hold every journal of the store against the order contract and the rules, and
         everything that was sent to a model against the rules of its dialect."""
-        for sent in (sent for provider in self.providers for sent in provider.sent):
-            wire_rules.check(sent.messages)
+        for provider in self.providers:
+            for sent in provider.sent:
+                CHECKS[provider.api](sent.parsed)
         async with self.reader() as reader:
             for row in await reader.sessions():
                 order.check(await self.events(row.session_id))
@@ -158,8 +160,8 @@ async def _timed(opened: OpenSession) -> AsyncIterator[Session]:
             yield session
 
 
-def _provider(config: SessionConfig) -> ModelProvider:
-    return cast(ModelProvider, config.provider)
+def _provider(given: Any) -> ModelProvider:
+    return cast(ModelProvider, given)
 
 
 def _holder(worker_id: str | None, lease_id: str) -> Holder:

@@ -7,6 +7,7 @@ from typing import Any
 import anyio
 import pytest
 
+import minutebook as mb
 from domain.errors import InvalidOptions, SendRejected, SessionClosed, StreamError, ValueRefused
 from domain.lifecycle import fold
 from domain.state import State
@@ -182,9 +183,10 @@ REFUSED = [
     ("", SendRejected),
     ([], SendRejected),
     ("x" * (1024 * 1024 - 2), ValueRefused),
-    ([{"type": "text", "text": object()}], ValueRefused),
-    ([{"type": "text", "text": float("nan")}], ValueRefused),
-    ([{"type": "image", "data": b"bytes"}], ValueRefused),
+    ([{"type": "text", "text": "in an API's own form"}], SendRejected),
+    ([{"type": "image_url", "image_url": {"url": "data:,x"}}], SendRejected),
+    ([mb.TextPart(float("nan"))], SendRejected),  # type: ignore[arg-type]
+    (b"bytes", SendRejected),
 ]
 
 

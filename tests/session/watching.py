@@ -24,6 +24,7 @@ _TOOL_ENDS = {
     "tool_outcome_reconciled",
 }
 _ATTEMPT_ENDS = {"model_request_failed", "model_request_aborted", "model_outcome_reconciled"}
+_ANSWERS = {"model_request_completed", "model_outcome_reconciled"}
 _ENDS = {"request_failed", "request_interrupted", "request_superseded"}
 
 #: What has to be in the journal before a stream may say something.
@@ -34,7 +35,7 @@ FACTS: dict[type[se.StreamEvent], Fact] = {
     se.TurnInterrupted: lambda e, _: e.type == "turn_aborted",
     se.ContentDelta: lambda e, _: e.type == "model_request_started",
     se.ThinkingDelta: lambda e, _: e.type == "model_request_started",
-    se.Usage: lambda e, t: e.type == "model_request_completed" and e.model_attempt_id == t.attempt_id,
+    se.Usage: lambda e, t: e.type in _ANSWERS and e.model_attempt_id == t.attempt_id,
     se.AttemptDiscarded: lambda e, t: e.type in _ATTEMPT_ENDS and e.model_attempt_id == t.attempt_id,
     se.ToolUse: lambda e, t: e.type == "tool_scheduled" and e.tool_id == t.id,
     se.ToolProgress: lambda e, t: e.type == "tool_started" and e.tool_id == t.id,

@@ -321,7 +321,7 @@ def written(scenario: Scenario) -> str:
         }
         for row in scenario.rows()
     ]
-    document = {"format": 1, "session_id": SESSION, "plans": plans(scenario), "rows": rows}
+    document = {"format": 1, "session_id": scenario.state.session_id, "plans": plans(scenario), "rows": rows}
     return json.dumps(document, indent=1, ensure_ascii=True) + "\n"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from domain import request, turn
+from domain.budget import Limits, SetBudget
 from domain.decider import CloseSession, EndRequest, OnCall, Reject
 from domain.errors import ModelFailed
 from domain.inputs import ApplyInput, BeginPreparation, FinishPreparation
@@ -94,6 +95,17 @@ def with_settings(**values: object) -> tuple[Commit, ...]:
 RETRY = with_settings(on_lost_attempt=OnLostAttempt.RETRY)
 ONE_TURN = (*with_settings(max_turns=1), responded(LOOK), REJECT, turn.CompleteTurn(1, "tool_calls"))
 
+#: The response to its first turn has spent the session's budget.
+SPENT = (
+    created(),
+    SetBudget(Limits(max_tokens=5)),
+    accepted(),
+    started(),
+    responded(LOOK),
+    REJECT,
+    turn.CompleteTurn(1, "tool_calls"),
+)
+
 
 @dataclass(frozen=True)
 class Row:
@@ -117,11 +129,20 @@ def auto(action: str, subject: str, reason: str = "") -> Expected:
     return action, AUTO, subject, reason
 
 
+FAILED_BY_BUDGET = EndRequest("error", request.Fail("BUDGET_SPENT", "spent"))
+NOTHING_DUE: Expected = ("none", NOBODY, "s-test", "")
+
+
 def waits(subject: str) -> Expected:
     return "await", FLIGHT, subject, ""
 
 
 ROWS = [
+    row(
+        "4", "inputs queued, the budget spent", (*SPENT, FAILED_BY_BUDGET, sent(2, target=None)), NOTHING_DUE
+    ),
+    row("10", "next pending, the budget spent", (*SPENT, sent(2)), auto("fail_request", "r1", "budget")),
+    row("11", "a turn due, the budget spent", SPENT, auto("fail_request", "r1", "budget")),
     row("1", "no session yet", (), ("none", NOBODY, "s-test", "")),
     row("1", "closed", (created(), CloseSession("user")), ("none", NOBODY, "s-test", "")),
     row(

@@ -12,7 +12,8 @@ from domain.decider import EndRequest, StartAttempt
 from domain.errors import ModelFailed
 from domain.inputs import ApplyInput, FinishPreparation
 from domain.limits import MAX_ATTEMPTS_PER_TURN, MAX_CALLS_PER_RESPONSE
-from domain.model_attempt import Abandon, AttemptState, Fail, Reconcile
+from domain.model_attempt import Abandon, AttemptState, Fail, Identify, Reconcile
+from domain.ports import Found
 from domain.request import Interrupt, StartRequest
 from domain.tool import Cancel
 from domain.turn import CompleteTurn, StartTurn
@@ -63,6 +64,8 @@ CASES = [
     Case("attempt ids are derived", RETRY, forged(AGAIN, model_attempt_id="r1.t1.a9"), AGAIN),
     Case("an attempt ends once", RETRY, TRY_LATER, TRY_LATER, TURN),
     Case("an attempt ends once", answered(), Abandon("abort"), Abandon("abort"), TURN),
+    Case("an attempt ends once", answered(), Identify("resp-1"), Identify("resp-1"), TURN),
+    Case("a response is identified once", (*TURN, Identify("resp-1")), Identify("resp-2"), LOST),
     Case("the end names the active attempt", TURN, forged(TRY_LATER, model_attempt_id="r1.t1.a9"), TRY_LATER),
     Case(
         "only a completed outcome brings a response",
@@ -204,3 +207,24 @@ def test_retry_is_refused_where_the_provider_ran_tools(provider_run: bool) -> No
 def test_ending_the_request_stops_the_attempt() -> None:
     scenario = given(*TURN).when(EndRequest("abort", Interrupt("abort")))
     scenario.then("model_request_aborted", "turn_aborted", "request_interrupted")
+
+
+@pytest.mark.parametrize(
+    ("found", "outcome"),
+    [
+        (Found("completed", "asked", response()), "completed"),
+        (Found("completed", "asked"), None),
+        (Found("failed", "asked", message="why"), "failed"),
+        (Found("cancelled", "asked"), "lost"),
+        (Found("running", "asked"), None),
+        (Found("unknown", "asked"), None),
+        (Found("something_new", "asked"), None),
+    ],
+)
+def test_what_a_provider_says_of_a_lost_attempt(found: Found, outcome: str | None) -> None:
+    settled = model_attempt.settled_by(RUNNING, found)
+    assert (settled.outcome if settled else None) == outcome
+    assert settled is None or settled.evidence == "asked"
+    # Tools that the provider ran may have acted, whatever became of the response.
+    acted = model_attempt.settled_by(replace(RUNNING, provider_run_tools=True), found)
+    assert acted == (None if outcome == "lost" else settled)

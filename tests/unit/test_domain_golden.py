@@ -16,9 +16,9 @@ from domain.envelope import Recorded, Stored, check_link, genesis, seal
 from domain.lifecycle import advance
 from domain.next_steps import next_steps
 from domain.state import State
-from tests.unit import golden_session
+from tests.unit import golden_lookup, golden_session, golden_settings
 
-FILES = sorted((Path(__file__).parents[1] / "golden").glob("format-*/every-field.json"))
+FILES = sorted((Path(__file__).parents[1] / "golden").glob("format-*/*.json"))
 #: The head of the file of format 1, written down a second time.
 HEAD = "03b8da259ceb2bf393d844b60540cb3dcaa9c76dc2c776bf1b1ddae2abb274e6"
 
@@ -52,7 +52,7 @@ def replayed(rows: list[Stored]) -> list[tuple[Recorded, State]]:
     return told
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda file: file.parent.name)
+@pytest.mark.parametrize("file", FILES, ids=lambda file: f"{file.parent.name}/{file.stem}")
 def test_it_replays(file: Path) -> None:
     document, rows = load(file)
     told = replayed(rows)
@@ -65,7 +65,7 @@ def test_it_replays(file: Path) -> None:
     assert plans == document["plans"]
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda file: file.parent.name)
+@pytest.mark.parametrize("file", FILES, ids=lambda file: f"{file.parent.name}/{file.stem}")
 def test_what_is_read_is_written_again_byte_for_byte(file: Path) -> None:
     """True of every format whose events were never raised to a newer version."""
     _, rows = load(file)
@@ -77,7 +77,7 @@ def test_what_is_read_is_written_again_byte_for_byte(file: Path) -> None:
         head = row.head
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda file: file.parent.name)
+@pytest.mark.parametrize("file", FILES, ids=lambda file: f"{file.parent.name}/{file.stem}")
 def test_anybody_can_prove_the_chain(file: Path) -> None:
     """The published digests, written down once more with a hash function and nothing of ours."""
     document = json.loads(file.read_text())
@@ -96,8 +96,11 @@ def test_anybody_can_prove_the_chain(file: Path) -> None:
         assert row["head"] == head.hex()
 
 
-def test_the_session_behind_it_is_still_written_the_same_way() -> None:
-    assert golden_session.written(golden_session.session()) == golden_session.FILE.read_text()
+@pytest.mark.parametrize(
+    "behind", [golden_session, golden_settings, golden_lookup], ids=lambda behind: behind.SESSION
+)
+def test_the_session_behind_it_is_still_written_the_same_way(behind: Any) -> None:
+    assert golden_session.written(behind.session()) == behind.FILE.read_text()
 
 
 def test_every_type_and_every_field_is_in_a_golden_journal() -> None:

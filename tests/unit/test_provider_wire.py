@@ -15,6 +15,7 @@ from domain.ports import Block, Parameters, ToolSpec
 from projections.openai_chat_wire import (
     EMPTY_INPUT,
     EMPTY_OUTPUT,
+    Server,
     encode_item,
     request_body,
     wire_arguments,
@@ -275,7 +276,7 @@ def test_a_body_has_what_was_given() -> None:
 
 def test_the_output_limit_has_the_name_that_the_server_knows() -> None:
     parameters = Parameters("m", max_output_tokens=9)
-    sent = orjson.loads(request_body([], [], parameters, max_tokens_field="max_completion_tokens"))
+    sent = orjson.loads(request_body([], [], parameters, Server("max_completion_tokens")))
     assert (sent["max_completion_tokens"], "max_tokens" in sent) == (9, False)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import pytest
@@ -112,6 +112,11 @@ class EndOfLong:
 
     async def command(self, session_id: str, command_id: str) -> tuple[bytes, Receipt] | None:
         return None
+
+    async def commands(
+        self, session_id: str, command_ids: Sequence[str]
+    ) -> Mapping[str, tuple[bytes, Receipt]]:
+        return {}
 
 
 def _placeholder(session_id: str, sequence: int, head: bytes) -> Stored:

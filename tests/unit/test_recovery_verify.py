@@ -234,10 +234,11 @@ class Commands(Altered):
     """A reader that shows another command row."""
 
     shown: Callable[[tuple[bytes, Receipt]], tuple[bytes, Receipt] | None]
+    command_id = "cmd-3"
 
     async def command(self, session_id: str, command_id: str) -> tuple[bytes, Receipt] | None:
         found = await super().command(session_id, command_id)
-        return self.shown(found) if found and command_id == "cmd-3" else found
+        return self.shown(found) if found and command_id == self.command_id else found
 
 
 @pytest.mark.parametrize(
@@ -264,6 +265,22 @@ async def test_a_command_id_that_is_used_twice_is_found() -> None:
     found = await forged(9, command={"id": "cmd-1", "index": 0, "size": 1})
     assert found.result is Result.BROKEN
     assert [(p.check, p.sequence, p.found) for p in found.problems] == [("command", 9, "for 1 to 1")]
+
+
+async def test_a_command_id_that_is_used_twice_is_found_wherever_its_record_points() -> None:
+    """Both places are in one page and asked for together: each is compared by itself."""
+    scenario = lost_payment()
+    rows = resealed(scenario.rows(), 9, command={"id": "cmd-1", "index": 0, "size": 1})
+    async with kept_rows(scenario, rows) as journal:
+        reader = Commands(journal)
+        reader.shown = lambda found: (
+            found[0],
+            replace(found[1], first_sequence=9, last_sequence=9, head=rows[8].head),
+        )
+        reader.command_id = "cmd-1"
+        found = await verify(reader, "s-pay")
+    assert found.result is Result.BROKEN
+    assert [(p.check, p.sequence, p.found) for p in found.problems] == [("command", 1, "for 9 to 9")]
 
 
 async def test_a_row_that_contradicts_the_last_event_is_found() -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from adapters.openai_chat import OpenAIChatProvider
 from minutebook.testing.fake_server import FakeServer, Replies, serve
+from tests.corpus.canary import canary
 
 Recording = dict[str, Any]
 Connected = Callable[..., AbstractAsyncContextManager[tuple[OpenAIChatProvider, FakeServer]]]
@@ -46,7 +47,7 @@ def connected() -> Connected:
         replies: Replies, **options: Any
     ) -> AsyncIterator[tuple[OpenAIChatProvider, FakeServer]]:
         async with serve(replies) as server:
-            given = {"provider": "openai-compatible", "base_url": server.url, "api_key": "sk-test-key"}
+            given = {"provider": "openai-compatible", "base_url": server.url, "api_key": canary("chat")}
             provider = OpenAIChatProvider(**(given | options))
             try:
                 yield provider, server

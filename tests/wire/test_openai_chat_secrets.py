@@ -180,10 +180,9 @@ async def test_each_type_names_the_output_limit_in_its_way(config: ProviderConfi
     await provider.aclose()
 
 
-@pytest.mark.parametrize("kind", ["anthropic", "gemini", "mine"])
-def test_a_type_without_an_adapter_is_refused_and_others_named(kind: str) -> None:
+def test_a_type_without_an_adapter_is_refused_and_others_named() -> None:
     with pytest.raises(InvalidOptions, match="openai, openai-compatible"):
-        make_provider(ProviderConfig(kind, "http://h", api_key=KEY))
+        make_provider(ProviderConfig("mine", "http://h", api_key=KEY))
 
 
 def test_openai_without_a_key_is_refused_before_anything_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,1 @@
+"""What this machine can do at best: the other side of every ratio."""
