@@ -7,39 +7,42 @@ retries twice. Here every value is explicit, and each send is one send.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, Unpack
 
 import anthropic
 import httpx2
 from anthropic import AsyncAnthropic
 
-from adapters.http_client import TIMEOUT, without_userinfo
+from adapters.connection import Connection, ConnectionOptions
+from adapters.http_client import TIMEOUT
 
 #: Given to the SDK where there is no key: without one it would go and look for it.
 _NO_KEY: Final = "none"
 
 
-def anthropic_client(
-    http: httpx2.AsyncClient, *, base_url: str, api_key: str, headers: Sequence[tuple[str, str]]
-) -> AsyncAnthropic:
-    """The SDK's client over `http`, with these values and no others.
+def anthropic_connection(**options: Unpack[ConnectionOptions]) -> Connection:
+    """A connection over which this SDK sends."""
+    errors = (anthropic.APIStatusError, anthropic.AnthropicError)
+    return Connection(*errors, anthropic.Omit(), "request-id", **options)
 
-    Args:
-        base_url: what the path `/v1/messages` is added to; a `/v1` at its end is taken off.
-        api_key: the credential; the SDK sends it as `Authorization: Bearer`.
+
+def anthropic_client(connection: Connection) -> AsyncAnthropic:
+    """The SDK's client over a connection, with these values and no others.
+
+    It sends the key as `Authorization: Bearer`. A `/v1` at the end of the address is taken
+    off: the path `/v1/messages` is added to what is left.
     """
     client = AsyncAnthropic(
-        api_key=api_key or _NO_KEY,
-        base_url=_without_version(without_userinfo(base_url)),
-        default_headers=dict(headers),
+        api_key=connection.api_key or _NO_KEY,
+        base_url=_without_version(connection.base_url),
+        default_headers=connection.headers,
         timeout=TIMEOUT,
         max_retries=0,
         open_telemetry=False,
-        http_client=http,
+        http_client=connection.http,
     )
     # Headers from the environment were added, and a None was filled from there: put back.
-    client._custom_headers = dict(headers)
+    client._custom_headers = connection.headers
     client.webhook_key = None
     return client
 

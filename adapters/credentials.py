@@ -8,13 +8,14 @@ handler sees them. Imported by `adapters.exchange` and the providers.
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Iterable
 from typing import Final
 from urllib.parse import parse_qsl, urlsplit
 
-from domain import masking
+from domain.masking import Lookout, Watched
 
-#: Shorter secrets are not looked for in log records: they would be found in ordinary words.
+#: Shorter secrets are not looked for: they would be found in ordinary words.
 SHORTEST: Final = 8
 #: Filters are not inherited, so each logger that the SDKs and their HTTP layers write to is named.
 LOGGERS: Final = (
@@ -40,39 +41,30 @@ def secrets_in(url: str) -> tuple[str, ...]:
     return tuple(value for _, value in parse_qsl(urlsplit(url).query))
 
 
-def hide_in_logs(secrets: Iterable[str]) -> None:
-    """Mask these in the log records of SDKs and HTTP layers, for as long as the process lives."""
-    _HIDING.add(secrets)
+def hide_in_logs(secrets: Iterable[str]) -> tuple[Watched, ...]:
+    """Mask these in the log records of SDKs and HTTP layers, at least while the result is held."""
     for name in LOGGERS:
         logging.getLogger(name).addFilter(_HIDING)  # a second time it is not added again
+    found = (_LOOKOUT.watch(secret) for secret in secrets)
+    return tuple(watched for watched in found if watched is not None)
 
 
 class _Hiding(logging.Filter):
     """Lets every record through, masked."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._secrets: set[str] = set()
-        self._forms: tuple[str, ...] = ()
-
-    def add(self, secrets: Iterable[str]) -> None:
-        """Look for these too."""
-        new = {secret for secret in secrets if len(secret) >= SHORTEST} - self._secrets
-        if new:
-            self._secrets |= new
-            self._forms = masking.forms(self._secrets)
-
     def filter(self, record: logging.LogRecord) -> bool:
         """Replace the record's text, and its traceback, where a secret is in it."""
         text = record.getMessage()
-        hidden = masking.masked(text, self._forms)
+        hidden = _LOOKOUT.masked(text)
         if hidden is not text:
             record.msg, record.args = hidden, None
         if record.exc_info and record.exc_info[0] is not None:
             trace = logging.Formatter().formatException(record.exc_info)
-            if masking.masked(trace, self._forms) is not trace:
-                record.exc_info, record.exc_text = None, masking.masked(trace, self._forms)
+            without = _LOOKOUT.masked(trace)
+            if without is not trace:
+                record.exc_info, record.exc_text = None, without
         return True
 
 
+_LOOKOUT: Final = Lookout(SHORTEST, threading.Lock())
 _HIDING: Final = _Hiding()

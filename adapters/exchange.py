@@ -23,14 +23,13 @@ from adapters.http_failures import TRANSPORT_ERRORS, from_transport
 from adapters.model_failures import failed, from_status, told
 from domain import masking
 from domain.errors import ModelFailed
+from domain.masking import Watched
 from domain.ports import Identified, Probe, Signal
 
 #: How long to wait, after the terminal marker, for the end that lets the connection be used again.
 _DRAIN_S: Final = 0.05
 #: How long closing a connection may take before it is given up.
 _CLOSE_S: Final = 1.0
-#: Shorter secrets are not masked in messages: they would be found in ordinary words.
-_SHORTEST_MASKED: Final = 6
 
 #: Sends the encoded body and returns the answer once its head is there, unread.
 Post = Callable[[bytes], Awaitable[httpx2.Response]]
@@ -62,9 +61,14 @@ class Exchange:
     stream_idle_timeout_s: float = 300.0
     request_id_header: str = "x-request-id"
     probe: Probe = no_probe
+    _watched: tuple[Watched, ...] = field(init=False)
+    _masked: tuple[str, ...] = field(init=False)
 
     def __post_init__(self) -> None:
-        hide_in_logs(self.secrets)
+        watched = hide_in_logs(self.secrets)
+        masked = masking.longest_first({form for each in watched for form in each.forms})
+        object.__setattr__(self, "_watched", watched)  # frozen: only while it is being made
+        object.__setattr__(self, "_masked", masked)
 
     async def run(self, post: Post, body: bytes, answer: AnswerStream) -> AsyncIterator[Signal]:
         """Send one request and yield what comes back, the `Response` last.
@@ -159,10 +163,6 @@ class Exchange:
         """The failure with what only the attempt knows, and without secrets."""
         failure.message += self._said_by(opened)
         return told(failure, self._masked, visible=visible, digest=answer.digest())
-
-    @property
-    def _masked(self) -> tuple[str, ...]:
-        return masking.forms(secret for secret in self.secrets if len(secret) >= _SHORTEST_MASKED)
 
     def _request_id(self, response: httpx2.Response) -> str | None:
         """The server's id of the request, unless it is something that we sent."""

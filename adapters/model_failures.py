@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from email.utils import parsedate_to_datetime
 from typing import Any, Final
 
+from domain import masking
 from domain.errors import ModelFailed
 
 #: Every `kind` of a failed attempt: may a new attempt succeed, and what to do next.
@@ -101,7 +102,6 @@ _BY_STATUS: Final[Mapping[int, str]] = {
 #: Servers without a word for it (vLLM, DeepSeek) say it in the message only.
 _CONTEXT_MESSAGE: Final = re.compile(r"context (length|window|size)|prompt is too long", re.IGNORECASE)
 _MESSAGE_CHARACTERS: Final = 400
-_MASK: Final = "(credential)"
 _LONGEST_WAIT_S: Final = 7 * 24 * 3600.0
 
 
@@ -111,21 +111,19 @@ def failed(kind: str, message: str, *, bytes_sent: bool = True, status: int | No
 
 
 def told(
-    failure: ModelFailed, secrets: Sequence[str], *, visible: bool = False, digest: str | None = None
+    failure: ModelFailed, hidden: Sequence[str], *, visible: bool = False, digest: str | None = None
 ) -> ModelFailed:
     """The failure as the caller gets it: safe to show, finished with what to do next.
 
     Args:
-        secrets: masked in the message before it is shortened, so that no part of one is left.
+        hidden: forms of secrets, masked in the message before it is shortened, so that no part
+            of one is left.
         visible: whether a piece was yielded; then a new attempt would repeat it.
         digest: of the bytes that arrived, unless the failure knows better.
     """
-    message = failure.message
-    for secret in secrets:
-        message = message.replace(secret, _MASK)
     return ModelFailed(
         failure.kind,
-        f"{_printable(message)}; {KINDS[failure.kind][1]}",
+        f"{_printable(masking.masked(failure.message, hidden))}; {KINDS[failure.kind][1]}",
         retryable=failure.retryable and not visible,
         bytes_sent=failure.bytes_sent,
         retry_after_s=failure.retry_after_s,

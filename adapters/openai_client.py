@@ -6,49 +6,48 @@ explicit and retries are off. Shared by the adapters of both OpenAI dialects.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, Unpack
 from urllib.parse import parse_qsl, urlsplit, urlunsplit
 
 import httpx2
 import openai
 from openai import AsyncOpenAI
 
-from adapters.http_client import TIMEOUT, without_userinfo
+from adapters.connection import Connection, ConnectionOptions
+from adapters.http_client import TIMEOUT
 
 #: Sent to the SDK where there is no key, because it refuses to be without one.
 _NO_KEY: Final = "none"
 
 
+def openai_connection(**options: Unpack[ConnectionOptions]) -> Connection:
+    """A connection over which this SDK sends."""
+    return Connection(openai.APIStatusError, openai.OpenAIError, openai.Omit(), **options)
+
+
 def openai_client(
-    http: httpx2.AsyncClient,
-    *,
-    base_url: str,
-    api_key: str,
-    headers: Sequence[tuple[str, str]],
-    organization: str | None,
-    project_id: str | None,
+    connection: Connection, *, organization: str | None = None, project_id: str | None = None
 ) -> AsyncOpenAI:
-    """The SDK's client over `http`, with these values and no others.
+    """The SDK's client over a connection, with these values and no others.
 
     A query in the address goes out with every request, behind the path.
     """
-    address = urlsplit(without_userinfo(base_url))
+    address = urlsplit(connection.base_url)
     client = AsyncOpenAI(
-        api_key=api_key or _NO_KEY,
+        api_key=connection.api_key or _NO_KEY,
         base_url=urlunsplit(address._replace(query="")),
         default_query=dict(parse_qsl(address.query, keep_blank_values=True)),
         organization=organization,
         project=project_id,
-        default_headers=dict(headers),
+        default_headers=connection.headers,
         timeout=TIMEOUT,
         max_retries=0,
-        http_client=http,
+        http_client=connection.http,
     )
     # A None was filled from the environment, and headers from there were added: put back.
     client.organization, client.project = organization, project_id
     client.admin_api_key = client.webhook_secret = None
-    client._custom_headers = dict(headers)
+    client._custom_headers = connection.headers
     return client
 
 

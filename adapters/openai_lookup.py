@@ -8,7 +8,6 @@ Imported by the adapters of both dialects.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Any, Final, cast
@@ -17,6 +16,7 @@ from urllib.parse import quote
 from openai import AsyncOpenAI
 
 from adapters.answer_stream import Accumulator, AnswerStream
+from adapters.connection import Connection
 from adapters.exchange import Exchange
 from adapters.model_failures import failed
 from adapters.openai_chat_accumulator import ChatAccumulator
@@ -61,13 +61,11 @@ class Shelf:
     """One provider's stored answers, and how to ask for them.
 
     Args:
-        headers: sent with every question.
-        api: the dialect, as recorded with attempts.
+        provider, api: the name and the dialect, as recorded with attempts.
     """
 
     client: AsyncOpenAI
-    exchange: Exchange
-    headers: Mapping[str, Any]
+    connection: Connection
     provider: str
     api: str
 
@@ -78,21 +76,20 @@ class Shelf:
     async def document(self, path: str, query: dict[str, object] | None = None) -> dict[str, Any]:
         """One stored thing. Raises ModelFailed."""
         stored = StoredDocument()
-        exchange = replace(
-            self.exchange, request_timeout_s=min(ANSWER_TIMEOUT_S, self.exchange.request_timeout_s)
-        )
+        usual = self.connection.exchange
+        exchange = replace(usual, request_timeout_s=min(ANSWER_TIMEOUT_S, usual.request_timeout_s))
         await self._read(exchange, path, query or {}, stored)
         return stored.document or {}
 
     async def answer(self, path: str, query: dict[str, object], into: Accumulator) -> Response:
         """An answer that is streamed again. Raises ModelFailed."""
-        return await self._read(self.exchange, path, query, into)
+        return await self._read(self.connection.exchange, path, query, into)
 
     async def _read(
         self, exchange: Exchange, path: str, query: dict[str, object], into: Accumulator
     ) -> Response:
         def ask(_: bytes) -> Any:
-            return get(self.client, path, query, dict(self.headers))
+            return get(self.client, path, query, self.connection.headers_of())
 
         async with aclosing(cast(Any, exchange.run(ask, b"", AnswerStream(into)))) as signals:
             async for signal in signals:

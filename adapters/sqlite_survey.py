@@ -19,11 +19,8 @@ TIMEOUT_S: Final = 15.0
 _FORMAT_BYTE: Final = 18
 _WAL: Final = 2
 
-_WITH_BLOBS: Final = (
-    "SELECT topic, originator_version, payload FROM minutebook_events WHERE "
-    + " OR ".join(
-        f"(topic LIKE '{type_}@%' AND instr(payload, '{mark.decode()}') > 0)" for type_, mark in MARKS.items()
-    )
+_WITH_BLOBS: Final = "SELECT topic, originator_version, payload FROM minutebook_events WHERE " + " OR ".join(
+    f"(topic LIKE '{type_}@%' AND instr(payload, '{mark.decode()}') > 0)" for type_, mark in MARKS.items()
 )
 
 

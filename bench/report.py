@@ -25,6 +25,12 @@ PICTURE: Final = ROOT / "docs" / "pictures" / "cost-per-request.svg"
 BEGIN: Final = "<!-- bench: made by `python -m bench.report --readme` -->"
 END: Final = "<!-- bench: end -->"
 
+#: Said above a table whose times are worth little.
+NOISY: Final = (
+    "**This run was noisy: the machine was busy with other work. Only the counted columns "
+    "(waits, bytes) can be trusted.**"
+)
+
 Run = dict[str, Any]
 
 _LIMITS: Final = (
@@ -162,8 +168,8 @@ def _cases(run: Run, prefix: str) -> list[str]:
 
 def _requests(run: Run, prefix: str, only: str = "", skip: str = "!") -> list[str]:
     head = (
-        "system", "kept by", "ms [range]", "CPU ms", "first / last tenth", "waits for disk", "KiB written",
-        "peak MiB",
+        "system", "kept by", "ms [range]", "CPU ms", "first / last tenth", "opening, ms", "waits for disk",
+        "KiB written", "peak MiB",
     )  # fmt: skip
     cases = [c for c in _cases(run, prefix) if c.endswith(only) and not c.endswith((skip, "_long"))]
     return table(head, (_request(run, case) for case in cases))
@@ -177,6 +183,7 @@ def _request(run: Run, case: str) -> list[str]:
         ranged(samples(run, case, "ms")),
         shown(median(run, case, "cpu_ms")),
         ends,
+        shown(median(run, case, "open_ms")),
         shown(median(run, case, "fsyncs")),
         shown(median(run, case, "written_kib")),
         shown(median(run, case, "peak_mib")),
@@ -292,13 +299,16 @@ def readme_block(run: Run) -> str:
     spread = judging.spread(run["samples"])
     lines = [
         BEGIN,
+        "",
         f"One request is two streamed model calls, one tool and its result, against a fake model on loopback "
         f"({run['rounds']} rounds, medians; the bare loop's rounds differ by a factor of {shown(spread)}).",
         "",
+        *([] if judging.is_quiet(run["samples"]) else [NOISY, ""]),
         *table(head, rows),
         *_best(run),
         "",
         "![Cost of a request against the length of the history](docs/pictures/cost-per-request.svg)",
+        "",
         END,
     ]
     return "\n".join(lines)
@@ -328,7 +338,7 @@ def _winner(run: Run, cases: Iterable[str], ours: str, what: str, figure: str, u
         return
     best = min(known, key=lambda case: known[case])
     own = "" if best == ours else f"; minutebook {shown(known[ours])}{unit}"
-    yield f"{what}: {title(run, best)}, {shown(known[best])}{unit}{own}."
+    yield f"- {what}: {title(run, best)}, {shown(known[best])}{unit}{own}."
 
 
 def _belongs(run: Run, case: str) -> bool:

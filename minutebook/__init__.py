@@ -18,8 +18,12 @@ if TYPE_CHECKING:  # the same names once more, for type checkers and editors
     from domain.errors import MinutebookError as MinutebookError
     from domain.next_steps import Action as Action
     from domain.next_steps import Who as Who
+    from domain.ports import AttemptLookup as AttemptLookup
     from domain.ports import Block as Block
+    from domain.ports import Capabilities as Capabilities
     from domain.ports import DeclaredCall as DeclaredCall
+    from domain.ports import Found as Found
+    from domain.ports import LostAttempt as LostAttempt
     from domain.ports import ModelProvider as ModelProvider
     from domain.ports import Parameters as Parameters
     from domain.ports import Response as Response
@@ -103,8 +107,12 @@ _EXPORTS: Final = {
         "Who",
     ),
     "domain.ports": (
+        "AttemptLookup",
         "Block",
+        "Capabilities",
         "DeclaredCall",
+        "Found",
+        "LostAttempt",
         "ModelProvider",
         "Parameters",
         "Response",

@@ -12,7 +12,7 @@ from domain import permission, session, tool
 from domain.canonical import digest as digest_of
 from domain.canonical import encode
 from domain.decider import Command, OnCall
-from domain.errors import InteractionError
+from domain.errors import InteractionError, preview
 from domain.next_steps import Action, Step, next_steps
 from domain.permission import Decision as Stand
 from domain.state import CallState, State
@@ -55,7 +55,7 @@ class Answers:
             named = [i for i in pending if i.id == interaction_id]
             if not named:
                 ids = ", ".join(i.id for i in pending) or "none"
-                raise InteractionError("NOT_OPEN", f"{interaction_id!r} is not open; open are: {ids}")
+                raise InteractionError("NOT_OPEN", f"{preview(interaction_id)} is not open; open are: {ids}")
             found = named[0]
         if digest is None:
             raise InteractionError("DIGEST_REQUIRED", f"repeat the digest of {found.id}: {found.digest}")

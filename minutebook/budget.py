@@ -52,8 +52,10 @@ class Budget:
         """The budget as it is journaled."""
         if self.max_tokens is None and self.max_cost is None:
             raise InvalidOptions("budget", "max_tokens, or max_cost with rates", self)
-        if self.max_tokens is not None and (type(self.max_tokens) is not int or self.max_tokens < 1):
-            raise InvalidOptions("budget.max_tokens", "a whole number of tokens from 1", self.max_tokens)
+        tokens = self.max_tokens
+        if tokens is not None and (type(tokens) is not int or not 1 <= tokens <= _LARGEST):
+            expected = f"a whole number of tokens, 1 to {_LARGEST}, or None"
+            raise InvalidOptions("budget.max_tokens", expected, tokens)
         return Limits(self.max_tokens, self._cost(), self._rates(), self._share())
 
     def _cost(self) -> int | None:
@@ -69,6 +71,8 @@ class Budget:
     def _rates(self) -> tuple[tuple[str, int], ...]:
         if self.rates is None:
             return ()
+        if not isinstance(self.rates, Mapping):
+            raise InvalidOptions("budget.rates", "a mapping from kinds to prices, or None", self.rates)
         if self.max_cost is None:
             raise InvalidOptions("budget.rates", "a max_cost beside it", self.rates)
         unknown = sorted(map(str, self.rates.keys() - set(KINDS)))

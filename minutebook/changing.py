@@ -32,6 +32,7 @@ from minutebook.models import (
     thinking_settings,
 )
 from minutebook.parts import Parts
+from minutebook.session_options import check_option
 
 #: What `change` takes. The others have calls of their own, or are of the configuration.
 CHANGEABLE: Final = frozenset(
@@ -157,6 +158,9 @@ class Changes:
         unknown = sorted(values.keys() - CHANGEABLE)
         if unknown or not values:
             raise InvalidOptions("change", f"names among {', '.join(sorted(CHANGEABLE))}", unknown)
+        for option, value in values.items():
+            if option != "model":
+                check_option(option, value)
         wanted = {**values, **(self._pair_of(values["model"]) if "model" in values else {})}
         await self._prepare(wanted)
         plain = self._changed(wanted).to_plain()

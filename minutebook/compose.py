@@ -65,7 +65,9 @@ def create_session(
     Raises:
         InvalidId, InvalidOptions: at once. What entering raises: see `OpenSession`.
     """
-    return OpenSession(config, _world(store or memory(), providers), session_id, resume=False)
+    return OpenSession(
+        config, _world(memory() if store is None else store, providers), session_id, resume=False
+    )
 
 
 def resume_session(
@@ -131,7 +133,9 @@ def _world(store: StoreDescription, providers: ProviderRegistry | None) -> World
 
     if not callable(getattr(store, "open", None)):
         raise InvalidOptions("store", "mb.sqlite(path) or mb.memory()", store)
-    registry = providers or ProviderRegistry()
+    registry = ProviderRegistry() if providers is None else providers
+    if not isinstance(registry, ProviderRegistry):
+        raise InvalidOptions("providers", "an mb.ProviderRegistry, or None", providers)
     return World(store, lambda given: _provider(given, registry), SystemClock(), SystemIds(), _holder)
 
 

@@ -7,7 +7,7 @@ journaled; settings are, and what differs at a resume is recorded as a change.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
 from pydantic import ValidationError
@@ -21,6 +21,7 @@ from minutebook.budget import Budget
 from minutebook.interactions import Interaction, ToolAnswer
 from minutebook.models import ModelBinding, ModelInfo, Registry, Thinking, pair, thinking_settings
 from minutebook.provider_config import ProviderConfig
+from minutebook.session_options import check_options
 from minutebook.structured import OutputFormat, OutputSchema, output_format
 from minutebook.tool_definition import ToolDefinition, ToolSet
 
@@ -89,10 +90,10 @@ class SessionConfig:
     temperature: float | None = None
     max_output_tokens: int | None = None
     max_turns: int = MAX_TURNS
-    permission_mode: PermissionMode = PermissionMode.DEFAULT
+    permission_mode: PermissionMode | Literal["default", "autoEdit", "yolo", "plan"] = PermissionMode.DEFAULT
     permission_handler: PermissionHandler | None = None
     confirmation_handler: ConfirmationHandler | None = None
-    on_lost_attempt: OnLostAttempt = OnLostAttempt.ASK
+    on_lost_attempt: OnLostAttempt | Literal["ask", "retry"] = OnLostAttempt.ASK
     context: Mapping[str, Any] = field(default_factory=dict)
     owner_id: str = "local"
     abort_timeout_s: float = 10.0
@@ -109,30 +110,12 @@ class SessionConfig:
     look_up_lost_attempts: bool = True
 
     def __post_init__(self) -> None:
-        if not self.model:
-            raise InvalidOptions("model", "the name of a model", self.model)
-        for option in ("owner_id", "worker_id"):
-            given = getattr(self, option)
-            if given is not None and given.encode("utf-8", "replace").decode() != given:
-                raise InvalidOptions(option, "text that UTF-8 can hold, without lone surrogates", given)
-        for option in ("permission_handler", "confirmation_handler"):
-            given = getattr(self, option)
-            if given is not None and not callable(given):
-                raise InvalidOptions(option, "an async function, or None", given)
-        if not self.abort_timeout_s > 0:
-            raise InvalidOptions("abort_timeout_s", "seconds above 0", self.abort_timeout_s)
-        if self.lease_ttl_ms < 1000:
-            raise InvalidOptions("lease_ttl_ms", "at least 1000 milliseconds", self.lease_ttl_ms)
-        if type(self.look_up_lost_attempts) is not bool:
-            raise InvalidOptions("look_up_lost_attempts", "True or False", self.look_up_lost_attempts)
-        if self.budget is not None and not isinstance(self.budget, Budget):
-            raise InvalidOptions("budget", "mb.Budget(...), or None", self.budget)
+        check_options(self, [option.name for option in fields(self)])
         if self.output_fallback != "refuse" and self.output_schema is None:
             raise InvalidOptions("output_fallback", "an output_schema beside it", self.output_fallback)
+        _check_provider("provider", "", self.provider)
         named = {name: _named(name, given) for name, given in self.providers.items()}
         object.__setattr__(self, "providers", named)  # frozen: only while it is being made
-        for name, provider in self.all_providers().items():
-            _check_provider(name, provider)
         ToolSet(self.tools)
         self.settings()
 
@@ -168,8 +151,8 @@ class SessionConfig:
                 temperature=self.temperature,
                 max_output_tokens=self.max_output_tokens,
                 max_turns=self.max_turns,
-                permission_mode=self.permission_mode,
-                on_lost_attempt=self.on_lost_attempt,
+                permission_mode=self.permission_mode,  # type: ignore[arg-type]  # a word becomes the enum
+                on_lost_attempt=self.on_lost_attempt,  # type: ignore[arg-type]  # a word becomes the enum
                 context=dict(self.context),
                 thinking=thinking_settings(self.thinking),
                 output_schema=format_.schema if format_ is not None else None,
@@ -183,7 +166,7 @@ class SessionConfig:
         except InvalidOptions:
             raise
         except ValueError as e:
-            raise InvalidOptions("context and settings", "values that a journal can keep", str(e)) from None
+            raise InvalidOptions("context", "values that a journal can keep", str(e)) from None
         return settings
 
     def _binding(self) -> dict[str, Any]:
@@ -198,17 +181,21 @@ class SessionConfig:
 
 def _named(name: str, provider: ProviderConfig | ModelProvider) -> ProviderConfig | ModelProvider:
     """With its name as its id: what one provider signed must not go to another of the same type."""
+    _check_provider("providers", f"{name}: ", provider)
     if isinstance(provider, ProviderConfig) and provider.name == provider.type:
-        return replace(provider, id=name)
+        try:
+            return replace(provider, id=name)
+        except InvalidOptions as e:
+            raise InvalidOptions("providers", f"as names {e.expected}", name) from None
     return provider
 
 
-def _check_provider(name: str, provider: object) -> None:
+def _check_provider(option: str, place: str, provider: object) -> None:
     needed = ("provider", "api", "capabilities", "encode", "body", "send", "aclose")
     missing = [each for each in needed if not hasattr(provider, each)]
     if missing and not isinstance(provider, ProviderConfig):
         expected = f"mb.ProviderConfig(...), or an object with {', '.join(needed)}"
-        raise InvalidOptions("provider", expected, f"{name}: no {', '.join(missing)}")
+        raise InvalidOptions(option, expected, f"{place}no {', '.join(missing)}")
 
 
 def _name_of(provider: ProviderConfig | ModelProvider) -> str:

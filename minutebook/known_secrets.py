@@ -2,41 +2,37 @@
 
 `provider_config.Secret` tells them here, `tool_result` asks. A tool that prints its
 environment, or an exception that quotes a request, would otherwise put the key into a
-journal for good. Which forms are recognised: `domain.masking`. No text that is short
-enough to be a word counts. Never shows one.
+journal for good. Which forms are recognised, and for how long: `domain.masking`. No text
+that is short enough to be a word counts. Never shows one.
 """
 
 from __future__ import annotations
 
+import threading
 from typing import Any, Final
 
-from domain import masking
+from domain.masking import Lookout, Watched
 
 #: Shorter ones are not looked for: they could be ordinary words.
 MIN_CHARACTERS: Final = 16
 NOTE: Final = "a credential of this process was replaced"
 
-#: Every form that gives one away, the longest first. Lives as long as the process.
-_forms: list[str] = []
+_LOOKOUT: Final = Lookout(MIN_CHARACTERS, threading.Lock())
 
 
-def remember(secret: str) -> None:
-    """Look for a credential from now on."""
-    if len(secret) >= MIN_CHARACTERS and secret not in _forms:
-        _forms[:] = sorted({*_forms, *masking.forms([secret])}, key=len, reverse=True)
+def remember(secret: str) -> Watched | None:
+    """Look for a credential from now on, at least as long as what is returned is held."""
+    return _LOOKOUT.watch(secret)
 
 
 def masked(text: str) -> str:
     """`text` without any known credential; the same object where there is none in it."""
-    return masking.masked(text, _forms)
+    return _LOOKOUT.masked(text)
 
 
 def masked_bytes(data: bytes) -> bytes:
     """As `masked`."""
-    for form in _forms:
-        if form.encode() in data:
-            data = data.replace(form.encode(), masking.MASK.encode())
-    return data
+    return _LOOKOUT.masked_bytes(data)
 
 
 def masked_value(value: Any) -> Any:
@@ -57,4 +53,4 @@ def is_in(stored: bytes) -> bool:
 
     Text is kept as JSON, bytes as base64: both are among the forms.
     """
-    return any(form.encode() in stored for form in _forms)
+    return _LOOKOUT.is_in(stored)

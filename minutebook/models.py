@@ -17,6 +17,7 @@ from domain.values import ThinkingSettings
 
 #: What the Messages API takes as the least number of thinking tokens.
 LEAST_THINKING_TOKENS: Final = 1024
+_MOST_TOKENS: Final = 2**53 - 1  # every JSON reader keeps them exactly
 _MESSAGES: Final = "anthropic-messages"
 
 
@@ -36,8 +37,9 @@ class Thinking:
     effort: str | None = None
 
     def __post_init__(self) -> None:
-        if self.budget is not None and (type(self.budget) is not int or self.budget < 1):
-            raise InvalidOptions("thinking.budget", "a whole number of tokens from 1, or None", self.budget)
+        if not _is_amount(self.budget):
+            expected = f"a whole number of tokens, 1 to {_MOST_TOKENS}, or None"
+            raise InvalidOptions("thinking.budget", expected, self.budget)
         if self.effort is not None and not _is_word(self.effort):
             raise InvalidOptions("thinking.effort", "a word of the provider's API, or None", self.effort)
 
@@ -106,8 +108,9 @@ class Registry:
         self.default, self.providers, self.models = default, tuple(providers), tuple(models)
         self._aliases = dict(aliases)
         for info in self.models:
-            if not isinstance(info, ModelInfo):
-                raise InvalidOptions("models", "mb.ModelInfo(...) values", info)
+            if not _is_info(info):
+                expected = "mb.ModelInfo(...) values: three texts, and a number of tokens from 1 or None"
+                raise InvalidOptions("models", expected, info)
             self._check_place("models", info.provider)
         for alias in self._aliases:
             self._check_alias(alias)
@@ -123,6 +126,8 @@ class Registry:
             raise InvalidOptions(
                 "aliases", f"for {alias!r} a model that is configured: {e.known}", e.name
             ) from None
+        except InvalidOptions as e:
+            raise InvalidOptions("aliases", f"for {alias!r} a {e.option}: {e.expected}", e.actual) from None
 
     def resolve(self, wanted: str | ModelBinding, current: str) -> ModelBinding:
         """The binding that a name stands for.
@@ -157,7 +162,7 @@ class Registry:
         if not _is_word(binding.model):
             raise AssemblyFailed("model", binding.model, self._known())
         window = binding.context_window
-        if window is not None and (type(window) is not int or window < 1):
+        if not _is_amount(window):
             raise InvalidOptions("context_window", "a number of tokens from 1, or None", window)
         return binding
 
@@ -168,6 +173,16 @@ class Registry:
 
 def _is_word(value: object) -> bool:
     return isinstance(value, str) and value != ""
+
+
+def _is_amount(tokens: object) -> bool:
+    return tokens is None or (type(tokens) is int and 1 <= tokens <= _MOST_TOKENS)
+
+
+def _is_info(info: object) -> bool:
+    if not isinstance(info, ModelInfo):
+        return False
+    return all(map(_is_word, (info.id, info.name, info.provider))) and _is_amount(info.max_context_tokens)
 
 
 def pair(binding: ModelBinding) -> dict[str, Any]:

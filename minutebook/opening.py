@@ -19,7 +19,14 @@ import anyio
 
 from domain import catalogue, ids, session
 from domain.envelope import Fence, Recorded, genesis
-from domain.errors import Fenced, MinutebookError, SessionClosed, SessionExists, SessionNotFound
+from domain.errors import (
+    Fenced,
+    InvalidOptions,
+    MinutebookError,
+    SessionClosed,
+    SessionExists,
+    SessionNotFound,
+)
 from domain.ports import Holder, IdSource, Journal, LeaseRow, ModelProvider, StoreDescription, Timer
 from domain.state import State
 from minutebook import beginning
@@ -66,6 +73,8 @@ class OpenSession(AbstractAsyncContextManager[Session]):
     """`async with` it to get the session. Used once."""
 
     def __init__(self, config: SessionConfig, world: World, session_id: str | None, *, resume: bool) -> None:
+        if not isinstance(config, SessionConfig):
+            raise InvalidOptions("config", "mb.SessionConfig(...)", config)
         self._config, self._world, self._resume = config, world, resume
         self._id = ids.session_id(session_id) if session_id is not None else world.ids.new("s")
         self._tools = ToolSet(config.tools)

@@ -17,6 +17,9 @@ from domain.errors import InvalidOptions
 from minutebook import known_secrets
 from minutebook.provider_options import DEFAULT_BASE_URLS, address, api_of, check, extra_of
 
+MAX_TIMEOUT_MS: Final = 24 * 3600 * 1000
+#: What `is_word` allows, in words.
+WORD: Final = "up to 64 of A-Z a-z 0-9 . _ -, a letter or digit first"
 _WORD: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
 _HEADER_NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+", re.ASCII)
 _VISIBLE: Final = re.compile(r"[\x21-\x7e]+")
@@ -32,11 +35,11 @@ class Secret:
     Guarantees: equal to another of the same text; the hash says nothing about it.
     """
 
-    __slots__ = ("_text",)
+    __slots__ = ("_text", "_watched")
 
     def __init__(self, text: str) -> None:
         self._text = text
-        known_secrets.remember(text)
+        self._watched = known_secrets.remember(text)
 
     def reveal(self) -> str:
         """The text itself. Call this where it is sent, nowhere else."""
@@ -112,7 +115,7 @@ class ProviderConfig:
     extra: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
-        _set(self, "type", str(_word("type", self.type)))
+        _set(self, "type", _word("type", self.type))
         _set(self, "id", _word("id", self.type if self.id is None else self.id))
         _set(self, "base_url", _base_url(self.type, self.base_url))
         _set(self, "api_key", _key(self.api_key))
@@ -177,9 +180,14 @@ def _set(config: ProviderConfig, name: str, value: object) -> None:
 
 
 def _word(option: str, value: object) -> str:
-    if not isinstance(value, str) or not _WORD.fullmatch(value):
-        raise InvalidOptions(option, "up to 64 of A-Z a-z 0-9 . _ -, a letter or digit first", value)
-    return value
+    if not is_word(value):
+        raise InvalidOptions(option, WORD, value)
+    return str(value)
+
+
+def is_word(value: object) -> bool:
+    """Whether it can be a type or a name."""
+    return isinstance(value, str) and _WORD.fullmatch(value) is not None
 
 
 def _base_url(kind: str, base_url: object) -> str:
@@ -245,8 +253,8 @@ def _visible(option: str, value: object) -> None:
 
 
 def _positive(option: str, value: object) -> None:
-    if type(value) is not int or value <= 0:
-        raise InvalidOptions(option, "a whole number of milliseconds above 0", value)
+    if type(value) is not int or not 0 < value <= MAX_TIMEOUT_MS:
+        raise InvalidOptions(option, f"a whole number of milliseconds, 1 to {MAX_TIMEOUT_MS}", value)
 
 
 def _credential_name(name: object, credential: str | None) -> None:

@@ -11,7 +11,7 @@ from typing import Final
 
 from domain.errors import InvalidOptions
 from domain.ports import ModelProvider
-from minutebook.provider_config import ProviderConfig
+from minutebook.provider_config import WORD, ProviderConfig, is_word
 from minutebook.provider_options import ProviderType
 
 #: Makes the provider that a configuration describes. Nothing is sent yet.
@@ -47,6 +47,8 @@ class ProviderRegistry:
         Raises:
             InvalidOptions: the type is there already, or `maker` cannot be called.
         """
+        if not is_word(type):
+            raise InvalidOptions("type", WORD, type)
         if type in self.types:
             raise InvalidOptions("type", f"a new one, not one of {', '.join(self.types)}", type)
         if not callable(maker):

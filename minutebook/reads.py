@@ -104,8 +104,8 @@ class SessionReads:
         Raises:
             InvalidOptions: a negative number.
         """
-        if offset < 0 or (limit is not None and limit < 0):
-            raise InvalidOptions("offset and limit", "numbers from 0", (offset, limit))
+        if any(type(number) is not int or number < 0 for number in (offset, 0 if limit is None else limit)):
+            raise InvalidOptions("offset and limit", "whole numbers from 0", (offset, limit))
         items = self._parts.shown.items
         end = len(items) if limit is None else min(len(items), offset + limit)
         page = tuple(items[offset:end])

@@ -20,7 +20,6 @@ from domain.entry import Entry
 from domain.envelope import Actor
 from domain.errors import (
     InteractionError,
-    InvalidOptions,
     MinutebookError,
     SessionClosed,
     StreamError,
@@ -38,6 +37,7 @@ from minutebook.parts import Parts
 from minutebook.reads import SessionReads
 from minutebook.receipts import InputReceipt, RequestResult
 from minutebook.sending import USER, check_room, compose, earlier_receipt, prepared
+from minutebook.session_options import check_option
 from minutebook.stream_events import StreamEvent
 from minutebook.streaming import RequestStream, SessionEvent, SessionFeed
 from minutebook.structured import Formats
@@ -126,8 +126,10 @@ class Session(SessionReads):
         if self._closing:
             raise SessionClosed(self.id, final=True)
         parts = listed(content)
-        if max_turns is not None and max_turns < 1:
-            raise InvalidOptions("max_turns", "a number from 1", max_turns)
+        check_option("priority", priority)
+        check_option("metadata", metadata)
+        if max_turns is not None:
+            check_option("max_turns", max_turns)
         given = parse.input_id(input_id) if input_id is not None else None
         async with self._one_send:  # or two calls with one id could both find nothing before them
             attachments = self._parts.conversation.attachments
@@ -152,7 +154,7 @@ class Session(SessionReads):
     async def cancel_input(self, input_id: str, reason: str = "user") -> bool:
         """Take an input off the queue. False: it is not pending (any more)."""
         self._check_open()
-        waiting = {i.input_id for i in self._state.waiting_inputs()}
+        waiting = [i.input_id for i in self._state.waiting_inputs()]
         if input_id not in waiting:
             return False
         await self._do("cancel_input", inputs.CancelInput(input_id, reason))
@@ -258,7 +260,7 @@ class Session(SessionReads):
 
     async def _decided(self, interaction_id: str | None) -> Decision | None:
         """The recorded answer to an interaction, if it has one."""
-        if interaction_id is None:
+        if not isinstance(interaction_id, str):
             return None
         await self._parts.book.flushed()
         return self._parts.conversation.decisions.get(interaction_id)

@@ -13,6 +13,7 @@ from typing import Any, Final
 from domain.errors import InvalidOptions
 from domain.ports import Parameters, ToolSpec
 from domain.values import ThinkingSettings
+from projections.request_fields import check_free, filled, streamed
 
 #: The API wants a limit. Every model that is served today allows twice as much; an answer
 #: that reaches it ends as `length`, which is seen.
@@ -36,13 +37,11 @@ def fields(tools: Sequence[ToolSpec], parameters: Parameters, open_turn: bytes |
         InvalidOptions: they contradict each other.
     """
     extra = parameters.extra
-    taken = sorted(_RESERVED & extra.keys())
-    if taken:
-        raise InvalidOptions("extra", f"fields other than {sorted(_RESERVED)}", taken)
+    check_free(extra, _RESERVED)
     thinking = _thinking(parameters.thinking, open_turn)
     body: dict[str, Any] = {
         "model": parameters.model,
-        "system": parameters.system_prompt if (parameters.system_prompt or "").strip() else None,
+        "system": filled(parameters.system_prompt),
         "max_tokens": _max_tokens(parameters),
         "temperature": parameters.temperature,
         "thinking": thinking,
@@ -50,7 +49,7 @@ def fields(tools: Sequence[ToolSpec], parameters: Parameters, open_turn: bytes |
         "tools": [*(_tool(tool) for tool in tools), *_listed(extra)] or None,
         "output_config": _output_config(parameters, extra),
     }
-    return {name: value for name, value in body.items() if value is not None} | {"stream": True}
+    return streamed(body)
 
 
 def _max_tokens(parameters: Parameters) -> int:

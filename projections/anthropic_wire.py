@@ -11,7 +11,6 @@ JSON object, ids or names outside the common alphabet.
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
@@ -29,7 +28,8 @@ from projections.anthropic_server_tools import (
     written,
 )
 from projections.transcript import CallItem, Exchange, Item, UserItem
-from projections.wire_calls import EMPTY_INPUT, EMPTY_OUTPUT, wire_arguments, wire_call_id, wire_name
+from projections.wire_calls import EMPTY_INPUT, wire_arguments, wire_call_id, wire_name, wire_output
+from projections.wire_families import encoded, for_model
 from projections.wire_order import in_order
 from projections.wire_parts import Media, Part, parts
 from projections.wire_text import wire_json
@@ -47,6 +47,8 @@ INCOMPLETE: Final = f"{API}/incomplete/"
 
 _IMAGES: Final = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
 _PDF: Final = "application/pdf"
+#: What only the family of models that wrote it takes back.
+_SIGNED: Final = frozenset({f"{API}/thinking", f"{API}/redacted_thinking"})
 #: Outcomes that the model is told without `is_error`.
 _FINE: Final = frozenset({"completed", "open"})
 
@@ -56,14 +58,20 @@ def encode_item(item: Item, provider: str) -> bytes:
 
     Args:
         item: an applied input, or a response with the outcome of each of its calls.
-        provider: who the bytes are for; opaque blocks of other providers stay out.
+        provider: who the bytes are for; opaque blocks of other providers stay out. Thinking
+            is for models of the family that signed it; the bytes carry their form without it.
 
     Raises:
         ValueRefused: an input holds a value that JSON on the wire cannot carry.
     """
     if isinstance(item, UserItem):
         return _user([wire_json(block, "input") for block in _content(item)])
-    return _exchange(item, own=(item.provider, item.api) == (provider, API))
+    own = (item.provider, item.api) == (provider, API)
+    return encoded(
+        item,
+        lambda blocks: _exchange(item, blocks, own=own),
+        lambda block: own and block.format in _SIGNED,
+    )
 
 
 def request_body(items: Sequence[bytes], tools: Sequence[ToolSpec], parameters: Parameters) -> bytes:
@@ -78,7 +86,7 @@ def request_body(items: Sequence[bytes], tools: Sequence[ToolSpec], parameters: 
             is not free. Nothing was sent.
         ValueRefused: `extra` or a tool's schema holds what JSON cannot carry.
     """
-    messages = settled(items)
+    messages = settled(for_model(items, parameters.model))
     head = wire_json(fields(tools, parameters, _open_turn(messages)), "parameters")
     return b"".join((head[:-1], b',"messages":[', b",".join(messages), b"]}"))
 
@@ -127,8 +135,7 @@ def _document(part: Media) -> dict[str, Any] | None:
 
 
 def _base64(part: Media) -> dict[str, Any]:
-    data = base64.b64encode(part.data).decode()
-    return {"type": "base64", "media_type": part.media_type, "data": data}
+    return {"type": "base64", "media_type": part.media_type, "data": part.in_base64()}
 
 
 def _text(text: str) -> dict[str, Any]:
@@ -138,8 +145,8 @@ def _text(text: str) -> dict[str, Any]:
 # --- exchanges ------------------------------------------------------------------------
 
 
-def _exchange(exchange: Exchange, *, own: bool) -> bytes:
-    blocks = list(_written(exchange, own))
+def _exchange(exchange: Exchange, kept: Sequence[Block], *, own: bool) -> bytes:
+    blocks = list(_written(kept, exchange.calls, own))
     results = [wire_json(_result(call), "result") for call in exchange.calls]
     goes_on = exchange.stop == (Stop.TOOL_CALLS if results else Stop.PAUSE)
     if not goes_on:
@@ -154,9 +161,9 @@ def _user(blocks: Sequence[bytes]) -> bytes:
     return b'{"role":"user","content":[' + b",".join(blocks) + b"]}"
 
 
-def _written(exchange: Exchange, own: bool) -> Iterator[Written]:
+def _written(blocks: Sequence[Block], calls: Sequence[CallItem], own: bool) -> Iterator[Written]:
     """The blocks that are sent, in their order."""
-    ordered = list(in_order(exchange.blocks, exchange.calls))
+    ordered = list(in_order(blocks, calls))
     for (block, call), (after, _) in zip(ordered, [*ordered, (None, None)][1:], strict=True):
         if call is not None:
             yield _call(call, block.text if own and block is not None else "")
@@ -203,6 +210,6 @@ def _with_members(encoded: bytes, material: str) -> bytes:
 
 
 def _result(call: CallItem) -> dict[str, Any]:
-    output = call.output if call.output.strip() else EMPTY_OUTPUT
-    result = {"type": "tool_result", "tool_use_id": wire_call_id(call.wire_id), "content": output}
+    told = wire_output(call.output)
+    result = {"type": "tool_result", "tool_use_id": wire_call_id(call.wire_id), "content": told}
     return result if call.outcome in _FINE else result | {"is_error": True}

@@ -1,6 +1,7 @@
 """The fields of a chat-completions request beside its messages, and where servers differ in them.
 
-Pure. `openai_chat_wire` imports it; adapters say by a `Server` whom a body is for.
+Pure. `openai_chat_wire` imports it; adapters say by a `Server` whom a body is for. What
+the Responses dialect asks in the same words, `openai_responses_wire` takes from here.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any, Final
 from domain.errors import InvalidOptions
 from domain.ports import Parameters, ToolSpec
 from domain.values import ThinkingSettings
+from projections.request_fields import check_free, streamed
 from projections.strict_schema import is_strict
 
 #: Where the attempt's key goes in a stored completion's metadata.
@@ -58,9 +60,7 @@ def fields(tools: Sequence[ToolSpec], parameters: Parameters, server: Server) ->
             server that has no field for it.
     """
     extra = {**server.extra, **parameters.extra}
-    taken = sorted(_RESERVED & extra.keys())
-    if taken:
-        raise InvalidOptions("extra", f"fields other than {sorted(_RESERVED)}", taken)
+    check_free(extra, _RESERVED)
     every: dict[str, Any] = {
         "model": parameters.model,
         "temperature": parameters.temperature,
@@ -71,9 +71,9 @@ def fields(tools: Sequence[ToolSpec], parameters: Parameters, server: Server) ->
         "stream_options": {"include_usage": True},
         **_thinking(parameters.thinking, server.thinking_field),
         **extra,
-        "metadata": _metadata(parameters, server, extra),
+        "metadata": metadata(parameters, extra, stores=server.stores),
     }
-    return {name: value for name, value in every.items() if value is not None} | {"stream": True}
+    return streamed(every)
 
 
 def _tool(tool: ToolSpec) -> dict[str, Any]:
@@ -82,16 +82,18 @@ def _tool(tool: ToolSpec) -> dict[str, Any]:
 
 
 def _response_format(schema: dict[str, Any] | None) -> dict[str, Any] | None:
-    if schema is None:
-        return None
-    named = {"name": "output", "schema": schema, "strict": is_strict(schema)}
-    return {"type": "json_schema", "json_schema": named}
+    return {"type": "json_schema", "json_schema": named_schema(schema)} if schema is not None else None
 
 
-def _metadata(parameters: Parameters, server: Server, extra: Mapping[str, Any]) -> Any:
-    """What the caller says, and in stored completions the key by which a lost one is found."""
+def named_schema(schema: dict[str, Any]) -> dict[str, Any]:
+    """A schema to force answers into."""
+    return {"name": "output", "schema": schema, "strict": is_strict(schema)}
+
+
+def metadata(parameters: Parameters, extra: Mapping[str, Any], *, stores: bool) -> Any:
+    """What the caller says, and in stored answers the key by which a lost one is found."""
     theirs = extra.get("metadata")
-    if not server.stores or not parameters.attempt_key:
+    if not stores or not parameters.attempt_key:
         return theirs
     ours = {ATTEMPT_METADATA: parameters.attempt_key}
     return {**theirs, **ours} if isinstance(theirs, dict) else ours
@@ -105,11 +107,11 @@ def _thinking(asked: ThinkingSettings | None, where: str | None) -> dict[str, An
         return {}
     match where:
         case "reasoning_effort":
-            return {"reasoning_effort": _effort(asked)}
+            return {"reasoning_effort": effort_of(asked)}
         case "reasoning":
             return {"reasoning": _reasoning(asked)}
         case "thinking":
-            effort = _effort(asked)
+            effort = effort_of(asked)
             if effort == "none":
                 return {"thinking": {"type": "disabled"}}
             return {"thinking": {"type": "enabled"}, "reasoning_effort": effort}
@@ -118,7 +120,7 @@ def _thinking(asked: ThinkingSettings | None, where: str | None) -> dict[str, An
     raise InvalidOptions("thinking", "None, because this server has no field for it", asked)
 
 
-def _effort(asked: ThinkingSettings) -> str | None:
+def effort_of(asked: ThinkingSettings) -> str | None:
     """The word for how hard; for a budget alone the one that comes closest."""
     if asked.effort is not None or asked.budget_tokens is None:
         return asked.effort

@@ -16,7 +16,6 @@ another provider or another family of models signed.
 
 from __future__ import annotations
 
-import base64
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -25,18 +24,13 @@ from typing import Any, Final
 import orjson
 
 from domain.ports import Block, Parameters, ToolSpec
-from projections.openai_chat_body import PLAIN as PLAIN
-from projections.openai_chat_body import Server as Server
-from projections.openai_chat_body import fields
+from projections.openai_chat_body import PLAIN, Server, fields
+from projections.request_fields import filled
 from projections.transcript import CallItem, Exchange, Item, UserItem
-from projections.wire_calls import EMPTY_INPUT as EMPTY_INPUT
-from projections.wire_calls import EMPTY_OUTPUT as EMPTY_OUTPUT
-from projections.wire_calls import wire_arguments as wire_arguments
-from projections.wire_calls import wire_call_id as wire_call_id
-from projections.wire_calls import wire_name as wire_name
-from projections.wire_families import OfFamily, for_model, model_family
-from projections.wire_parts import Media, Part, parts
-from projections.wire_text import scrub, wire_json
+from projections.wire_calls import EMPTY_INPUT, wire_arguments, wire_call_id, wire_name, wire_output
+from projections.wire_families import encoded, for_model
+from projections.wire_parts import Part, parts
+from projections.wire_text import wire_json
 
 API: Final = "openai-chat"
 
@@ -69,10 +63,12 @@ def encode_item(item: Item, provider: str, server: Server = PLAIN) -> bytes:
     """
     if isinstance(item, UserItem):
         return wire_json({"role": "user", "content": _content(item)}, "input")
-    without = _encoded(item, (), server)
-    if (item.provider, item.api) != (provider, API) or all(b.kind == "text" for b in item.blocks):
-        return without
-    return OfFamily.of(_encoded(item, item.blocks, server), model_family(item.model), without)
+    own = (item.provider, item.api) == (provider, API)
+    return encoded(
+        item,
+        lambda blocks: _joined(_messages(item, blocks if own else (), server)),
+        lambda block: own and block.kind != "text",
+    )
 
 
 def request_body(
@@ -93,9 +89,8 @@ def request_body(
     """
     head = wire_json(fields(tools, parameters, server), "parameters")
     messages = for_model(items, parameters.model)
-    if parameters.system_prompt and parameters.system_prompt.strip():
-        system = {"role": "system", "content": parameters.system_prompt}
-        messages.insert(0, wire_json(system, "system_prompt"))
+    if system := filled(parameters.system_prompt):
+        messages.insert(0, wire_json({"role": "system", "content": system}, "system_prompt"))
     return b"".join((head[:-1], b',"messages":[', b",".join(messages), b"]}"))
 
 
@@ -123,29 +118,23 @@ def _part(part: Part) -> dict[str, Any]:
     if isinstance(part, str):
         return {"type": "text", "text": part}
     if part.kind == "image":
-        return {"type": "image_url", "image_url": {"url": _data_url(part)}}
+        return {"type": "image_url", "image_url": {"url": part.as_url()}}
     if part.media_type in _AS_FILE:
         name = part.filename or "file"
-        return {"type": "file", "file": {"filename": name, "file_data": _data_url(part)}}
+        return {"type": "file", "file": {"filename": name, "file_data": part.as_url()}}
     named = f"[file {part.filename}]\n" if part.filename else ""
     return {"type": "text", "text": named + part.data.decode("utf-8", "replace")}
-
-
-def _data_url(part: Media) -> str:
-    return f"data:{part.media_type};base64,{base64.b64encode(part.data).decode()}"
 
 
 # --- exchanges ----------------------------------------------------------------------
 
 
-def _encoded(exchange: Exchange, echoed: Sequence[Block], server: Server) -> bytes:
-    messages = _messages(exchange, echoed, server)
+def _joined(messages: Sequence[dict[str, Any]]) -> bytes:
     return b",".join(wire_json(message, "exchange") for message in messages)
 
 
 def _messages(exchange: Exchange, echoed: Sequence[Block], server: Server) -> list[dict[str, Any]]:
-    text = "".join(block.text for block in exchange.blocks if block.kind == "text")
-    shown = text if scrub(text).strip() else None
+    shown = filled(exchange.text)
     if not exchange.calls:
         if shown is None:
             return []
@@ -169,8 +158,8 @@ def _call(call: CallItem) -> dict[str, Any]:
 
 
 def _result(call: CallItem) -> dict[str, Any]:
-    output = call.output if call.output.strip() else EMPTY_OUTPUT
-    return {"role": "tool", "tool_call_id": wire_call_id(call.wire_id), "content": output}
+    content = wire_output(call.output)
+    return {"role": "tool", "tool_call_id": wire_call_id(call.wire_id), "content": content}
 
 
 def _always_echoed(echoed: Sequence[Block], server: Server) -> dict[str, Any]:

@@ -12,21 +12,20 @@ ids or names outside the common alphabet, lone surrogates.
 
 from __future__ import annotations
 
-import base64
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import orjson
 
-from domain.errors import InvalidOptions
 from domain.ports import Block, Parameters, ToolSpec
 from domain.values import ThinkingSettings
-from projections.openai_chat_body import ATTEMPT_METADATA
+from projections.openai_chat_body import effort_of, metadata, named_schema
+from projections.request_fields import check_free, filled, streamed
 from projections.strict_schema import is_strict
 from projections.transcript import CallItem, Exchange, Item, UserItem
-from projections.wire_calls import EMPTY_INPUT, EMPTY_OUTPUT, wire_arguments, wire_call_id, wire_name
-from projections.wire_families import OfFamily, for_model, model_family
+from projections.wire_calls import EMPTY_INPUT, wire_arguments, wire_call_id, wire_name, wire_output
+from projections.wire_families import OfFamily, encoded, for_model
 from projections.wire_order import in_order
 from projections.wire_parts import Media, Part, parts
 from projections.wire_text import wire_json
@@ -59,9 +58,6 @@ _REASONS: Final = re.compile(r"(?:^|[/.:])(?:o[1-9]|gpt-[5-9]|codex|gpt-oss)(?!.
 #: Models that refuse a history with reasoning in it.
 _NEVER_REASONS: Final = re.compile(r"(?:^|[/.:])(?:gpt-[34]|chatgpt-|gpt-[5-9].*-chat)", re.ASCII)
 
-#: Tokens of reasoning up to which an effort is meant, where only a budget was given.
-_EFFORTS: Final = ((4096, "low"), (16_384, "medium"))
-
 
 def encode_item(item: Item, provider: str) -> bytes:
     """One transcript item as input items joined by commas, possibly none.
@@ -77,9 +73,11 @@ def encode_item(item: Item, provider: str) -> bytes:
     if isinstance(item, UserItem):
         return wire_json({"role": "user", "content": _content(item)}, "input")
     own = (item.provider, item.api) == (provider, API)
-    encoded = _encoded(item, item.blocks, own)
-    unthinking = tuple(block for block in item.blocks if not _is_reasoning(block))
-    return OfFamily.of(encoded, model_family(item.model), _encoded(item, unthinking, own))
+    return encoded(
+        item,
+        lambda blocks: _joined(_exchange_items(item, blocks, own)),
+        lambda block: own and _is_reasoning(block),
+    )
 
 
 def request_body(
@@ -122,10 +120,9 @@ def _content(item: UserItem) -> str | list[dict[str, Any]]:
 def _part(part: Part) -> dict[str, Any]:
     if isinstance(part, str):
         return {"type": "input_text", "text": part}
-    url = f"data:{part.media_type};base64,{base64.b64encode(part.data).decode()}"
     if part.kind == "image":
-        return {"type": "input_image", "image_url": url, "detail": "auto"}
-    return {"type": "input_file", "filename": part.filename or "file", "file_data": url}
+        return {"type": "input_image", "image_url": part.as_url(), "detail": "auto"}
+    return {"type": "input_file", "filename": part.filename or "file", "file_data": part.as_url()}
 
 
 # --- exchanges ------------------------------------------------------------------------
@@ -135,8 +132,8 @@ def _part(part: Part) -> dict[str, Any]:
 _Written = tuple[dict[str, Any] | None, dict[str, Any] | None]
 
 
-def _encoded(exchange: Exchange, blocks: Sequence[Block], own: bool) -> bytes:
-    return b",".join(wire_json(item, "exchange") for item in _exchange_items(exchange, blocks, own))
+def _joined(items: Iterator[dict[str, Any]]) -> bytes:
+    return b",".join(wire_json(item, "exchange") for item in items)
 
 
 def _without_reasoning(items: Sequence[bytes]) -> list[bytes]:
@@ -229,52 +226,40 @@ def _free_form(arguments: str) -> str:
 
 def _output(call: CallItem, *, custom: bool) -> dict[str, Any]:
     kind = "custom_tool_call_output" if custom else "function_call_output"
-    output = call.output if call.output.strip() else EMPTY_OUTPUT
-    return {"type": kind, "call_id": wire_call_id(call.wire_id), "output": output}
+    return {"type": kind, "call_id": wire_call_id(call.wire_id), "output": wire_output(call.output)}
 
 
 # --- the rest of the body -------------------------------------------------------------
 
 
 def _fields(tools: Sequence[ToolSpec], parameters: Parameters, store: bool) -> dict[str, Any]:
-    taken = sorted(_RESERVED & parameters.extra.keys())
-    if taken:
-        raise InvalidOptions("extra", f"fields other than {sorted(_RESERVED)}", taken)
-    key = {ATTEMPT_METADATA: parameters.attempt_key} if store and parameters.attempt_key else None
-    fields: dict[str, Any] = {
+    extra = parameters.extra
+    check_free(extra, _RESERVED)
+    every: dict[str, Any] = {
         "model": parameters.model,
-        "instructions": parameters.system_prompt or None,
+        "instructions": filled(parameters.system_prompt),
         "temperature": parameters.temperature,
         "max_output_tokens": parameters.max_output_tokens,
         "tools": [_tool(tool) for tool in tools] or None,
-        "reasoning": _effort(parameters.thinking),
+        "reasoning": _reasoning_asked(parameters.thinking),
         "include": ["reasoning.encrypted_content"] if _REASONS.search(parameters.model) else None,
         "store": store,
-        **parameters.extra,
-        "text": _merged(_text(parameters.output_schema), parameters.extra, "text"),
-        "metadata": _merged(key, parameters.extra, "metadata"),
+        **extra,
+        "text": _text(parameters.output_schema, extra.get("text")),
+        "metadata": metadata(parameters, extra, stores=store),
     }
-    return {name: value for name, value in fields.items() if value is not None} | {"stream": True}
+    return streamed(every)
 
 
-def _merged(ours: dict[str, Any] | None, extra: Mapping[str, Any], name: str) -> Any:
-    theirs = extra.get(name)
-    return {**(ours or {}), **theirs} if isinstance(theirs, dict) else ours
+def _text(schema: dict[str, Any] | None, theirs: object) -> dict[str, Any] | None:
+    ours = {"format": {"type": "json_schema", **named_schema(schema)}} if schema is not None else {}
+    return {**ours, **theirs} if isinstance(theirs, dict) else ours or None
 
 
-def _text(schema: dict[str, Any] | None) -> dict[str, Any] | None:
-    if schema is None:
-        return None
-    named = {"type": "json_schema", "name": "output", "schema": schema, "strict": is_strict(schema)}
-    return {"format": named}
-
-
-def _effort(thinking: ThinkingSettings | None) -> dict[str, Any] | None:
+def _reasoning_asked(thinking: ThinkingSettings | None) -> dict[str, Any] | None:
     if thinking is None:
         return None
-    effort, budget = thinking.effort, thinking.budget_tokens
-    if effort is None and budget is not None:
-        effort = next((word for most, word in _EFFORTS if budget <= most), "high")
+    effort = effort_of(thinking)
     return {"effort": effort, "summary": "auto"} if effort else {"summary": "auto"}
 
 

@@ -59,6 +59,11 @@ def wire_arguments(arguments: str) -> str:
     return _rewritten(text) or orjson.dumps({"_malformed": _shortened(text)}).decode()
 
 
+def wire_output(output: str) -> str:
+    """What a call brought, as text that servers take: an empty one would be refused."""
+    return output if output.strip() else EMPTY_OUTPUT
+
+
 def _shortened(text: str) -> str:
     return text if len(text) <= _PREVIEW_CHARACTERS else text[:_PREVIEW_CHARACTERS] + "..."
 

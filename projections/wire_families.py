@@ -2,14 +2,17 @@
 
 A signature that one model wrote is refused by another, and with it the whole history.
 So an item that holds such material carries its form without it, and the body takes the
-one that fits the model it is for. Pure; the encoders of the dialects import it.
+one that fits the model it is for. Pure; the encoders of all dialects import it.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
+
+from domain.ports import Block
+from projections.transcript import Exchange
 
 _VENDOR: Final = re.compile(r"[A-Za-z]+\.(?=.)")
 _FAMILY: Final = re.compile(r"[A-Za-z]+")
@@ -42,6 +45,21 @@ class OfFamily(bytes):
         item = cls(encoded)
         item.family, item.without = family, without
         return item
+
+
+def encoded(
+    exchange: Exchange, encode: Callable[[Sequence[Block]], bytes], is_bound: Callable[[Block], bool]
+) -> bytes:
+    """An exchange in a dialect's form; with its form without the blocks that are bound to a family.
+
+    Args:
+        encode: the form of the exchange with these blocks of it.
+    """
+    others = [block for block in exchange.blocks if not is_bound(block)]
+    whole = encode(exchange.blocks)
+    if len(others) == len(exchange.blocks):
+        return whole
+    return OfFamily.of(whole, model_family(exchange.model), encode(others))
 
 
 def for_model(items: Iterable[bytes], model: str) -> list[bytes]:

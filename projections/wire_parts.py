@@ -7,6 +7,7 @@ that says so: a request is never refused for an old picture.
 
 from __future__ import annotations
 
+import base64
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +22,14 @@ class Media:
     media_type: str
     filename: str
     data: bytes
+
+    def in_base64(self) -> str:
+        """The bytes as text."""
+        return base64.b64encode(self.data).decode()
+
+    def as_url(self) -> str:
+        """A `data:` URL that holds the bytes."""
+        return f"data:{self.media_type};base64,{self.in_base64()}"
 
 
 Part = str | Media

@@ -38,6 +38,7 @@ if TYPE_CHECKING:  # the same names once more, for type checkers and editors
     from minutebook.testing.replay import ReplayProvider as ReplayProvider
     from minutebook.testing.scenario import Scenario as Scenario
     from minutebook.testing.scenario import given as given
+    from minutebook.testing.scripted import Attempt as Attempt
     from minutebook.testing.scripted import Gate as Gate
     from minutebook.testing.scripted import ScriptedProvider as ScriptedProvider
     from minutebook.testing.scripted import Sent as Sent
@@ -59,7 +60,7 @@ _EXPORTS: Final = {
     "looking": ("journal_of", "replay_of"),
     "replay": ("ReplayProvider",),
     "scenario": ("Scenario", "given"),
-    "scripted": ("Gate", "ScriptedProvider", "Sent", "call", "fail", "reply"),
+    "scripted": ("Attempt", "Gate", "ScriptedProvider", "Sent", "call", "fail", "reply"),
     "store_contract": ("StoreContract",),
     "wire_rules": ("CHECKS",),
 }

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-import orjson
-
 from tests.corpus.streams import (
     DONE,
     SAID,
@@ -23,6 +21,7 @@ from tests.corpus.streams import (
     Stopped,
     TextPart,
     Usage,
+    encoded,
 )
 
 _STOPS: Final = {"end": "stop", "refusal": "content_filter"}
@@ -67,13 +66,8 @@ def _delta(delta: Any, finish: str | None = None, **more: Any) -> bytes:
 
 
 def data(event: Any) -> bytes:
-    """One event. Numbers of any size are written as they are."""
-    try:
-        return b"data: %b\n\n" % orjson.dumps(event)
-    except TypeError:
-        import json
-
-        return f"data: {json.dumps(event)}\n\n".encode()
+    """One event."""
+    return b"data: %b\n\n" % encoded(event)
 
 
 def _odd(event: Any, *, completed: bool | None = None, runs: int = 0) -> HostileStream:

@@ -1,15 +1,18 @@
 """Answers of a provider that went wrong, in no dialect's words: what was sent, and what may come of it.
 
 A dialect plugs in with a function from steps to the bytes of its event stream (see
-`chat_stream.py`). What cannot be said in steps (`Raw`) is bytes of the event stream
-itself, which are the same for every dialect.
+`dialects.py`). What cannot be said in steps (`Raw`) is bytes of the event stream
+itself, which are the same for every dialect. All of it is made up: nothing was recorded.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
+
+import orjson
 
 from domain.limits import MAX_CALLS_PER_RESPONSE
 from minutebook.testing.fake_server import NO_FAULTS, Faults
@@ -95,6 +98,8 @@ class HostileStream:
         runs: how often the call's tool may run: exactly so often, or at most, if `up_to`.
         completed: whether the attempt completes; None leaves it to the dialect.
         text: the visible text of a completed one; None: not looked at.
+        kinds: what a failed one is called; empty: not looked at.
+        mixed: whether pieces come in another order than the one in which they are kept.
         status, content_type, body, faults: of the HTTP reply.
     """
 
@@ -103,6 +108,8 @@ class HostileStream:
     runs: int = 0
     up_to: bool = False
     text: str | None = None
+    kinds: frozenset[str] = frozenset()
+    mixed: bool = False
     status: int = 200
     content_type: str = "text/event-stream"
     body: bytes | None = None
@@ -119,6 +126,20 @@ CLEAN: Final = "".join(
     t for n, t in TEXTS.items() if "surrogate" not in n and n != "escaped byte of a file name"
 )
 HTML: Final = b"<!doctype html><html><body><h1>Sign in</h1><script>x()</script></body></html>"
+
+
+def encoded(event: Any) -> bytes:
+    """An event's data. Numbers of any size and halves of characters are written as they are."""
+    try:
+        return orjson.dumps(event)
+    except TypeError:
+        return json.dumps(event).encode()
+
+
+def named_event(event: Any, name: str | None = None) -> bytes:
+    """One event under its name, which is its type unless another is given."""
+    kind = name or str(event["type"])
+    return b"event: %b\ndata: %b\n\n" % (kind.encode(), encoded(event))
 
 
 def _call(index: int, id_: str, arguments: str = WHOLE, name: str = TOOL) -> tuple[Step, ...]:
@@ -225,10 +246,10 @@ def _calls() -> dict[str, HostileStream]:
 
 def _errors() -> dict[str, HostileStream]:
     return {
-        "429 before anything": HostileStream((Failure(429),)),
-        "429 in the middle": HostileStream((*SAID, Failure(429))),
-        "529 in the middle": HostileStream((*SAID, Failure(529))),
-        "500 in the middle": HostileStream((*SAID, Failure(500, CLEAN))),
+        "429 before anything": HostileStream((Failure(429),), kinds=frozenset({"rate_limited"})),
+        "429 in the middle": HostileStream((*SAID, Failure(429)), kinds=frozenset({"rate_limited"})),
+        "529 in the middle": HostileStream((*SAID, Failure(529)), kinds=frozenset({"overloaded"})),
+        "500 in the middle": HostileStream((*SAID, Failure(500, CLEAN)), kinds=frozenset({"server_error"})),
         "an error after a whole call": HostileStream((Begin(), *CALL, Failure(529))),
         "an error after the stop": HostileStream((Begin(), *CALL, Stopped("tool_calls"), Failure(500))),
         "an error, then the rest as if nothing had been": HostileStream(

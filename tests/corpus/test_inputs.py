@@ -78,7 +78,7 @@ async def test_a_value_where_an_input_belongs_is_refused_or_kept(
     assert same(kept, [[{"type": "text", "text": VALUES[name]()}] for name in taken_up])
 
 
-@pytest.mark.parametrize("names", groups(VALUES, 30), ids=lambda names: f"from {names[0]}")
+@pytest.mark.parametrize("names", groups(list(VALUES)[::2], 30), ids=lambda names: f"from {names[0]}")
 async def test_any_metadata_reaches_the_tool_as_it_was_given_or_is_refused(
     tmp_path: Path, names: list[str]
 ) -> None:

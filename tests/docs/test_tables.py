@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
+from statistics import median
 
 import pytest
 
@@ -78,3 +80,20 @@ def test_the_glossary_is_in_order_and_names_each_word_once() -> None:
     words = [cells[0] for cells in rows("glossary.md")[1:]]
     plain = [re.sub(r" \(.*\)", "", word) for word in words]
     assert plain == sorted(set(plain), key=str.lower)
+
+
+def test_waits_for_the_disk_are_those_of_the_last_run() -> None:
+    samples = json.loads((DOCS.parent / "bench" / "results.json").read_text(encoding="utf-8"))["samples"]
+    names = {
+        'LangGraph, `durability="exit"`': "t1_langgraph_sqlite_exit",
+        "openai-agents": "t1_openai_agents",
+        "eventsourcing, in a loop of one page": "t1_eventsourcing",
+        "**minutebook**": "t1_ours",
+        "LangGraph": "t1_langgraph",
+        "google-adk": "t1_adk",
+        "DBOS, history kept outside": "t1_dbos",
+        "Pydantic AI with DBOS": "t1_pydantic_ai",
+    }
+    told = {cells[0]: cells[1].strip("*") for cells in rows("comparison.md") if cells[0] in names}
+    found = {name: f"{median(samples[case]['fsyncs']):.0f}" for name, case in names.items()}
+    assert {name: told[name] for name in found} == found

@@ -487,3 +487,35 @@ def histories(draw: st.DrawFn) -> list[Item]:
 @given(histories())
 def test_any_history_is_one_that_servers_take(items: list[Item]) -> None:
     rules.check(body(*items), signed={"c2ln": "hm"})
+
+
+# --- families of models -----------------------------------------------------------------
+
+
+def for_model(model: str, *items: Item) -> list[dict[str, Any]]:
+    parameters = Parameters(model, thinking=ThinkingSettings(budget_tokens=2048))
+    sent = body(*items, parameters=parameters)
+    rules.check(sent)
+    found: list[dict[str, Any]] = sent["messages"]
+    return found
+
+
+@pytest.mark.parametrize("thought", [THOUGHT, '{"type":"redacted_thinking","data":"eA=="}'])
+def test_thinking_goes_back_to_its_family_of_models_only(thought: str) -> None:
+    began = an_exchange(opaque(thought), text("so"), a_call(), model="claude-opus-5")
+    kinds = [block["type"] for block in for_model("claude-sonnet-6", ASKED, began)[1]["content"]]
+    assert kinds == [orjson.loads(thought)["type"], "text", "tool_use"]
+    kinds = [block["type"] for block in for_model("minimax-m3", ASKED, began)[1]["content"]]
+    assert kinds == ["text", "tool_use"]
+
+
+def test_what_the_provider_ran_itself_goes_to_every_family_of_models() -> None:
+    said = an_exchange(opaque(THOUGHT), opaque(USE), opaque(FOUND), text("so"), model="claude-opus-5")
+    kinds = [block["type"] for block in for_model("minimax-m3", ASKED, said, ASKED)[1]["content"]]
+    assert kinds == ["server_tool_use", "web_search_tool_result", "text"]
+
+
+def test_a_pause_of_one_family_is_settled_in_the_form_for_another() -> None:
+    paused = an_exchange(opaque(THOUGHT), text("so"), opaque(USE), model="claude-opus-5", stop=Stop.PAUSE)
+    kinds = [block["type"] for block in for_model("minimax-m3", ASKED, paused, ASKED)[1]["content"]]
+    assert kinds == ["text"]

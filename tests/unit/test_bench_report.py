@@ -120,6 +120,13 @@ def test_who_is_best_at_something_is_named_whoever_it_is() -> None:
     assert "Least memory: ours as shipped, 50 MiB." in block
 
 
+def test_a_noisy_run_s_table_says_so() -> None:
+    found = a_run()
+    assert reporting.NOISY not in reporting.readme_block(found)
+    found["samples"]["t1_floor"]["ms"] = [3.0, 5.0, 3.0]
+    assert reporting.NOISY in reporting.readme_block(found)
+
+
 def test_only_the_part_between_the_markers_is_replaced() -> None:
     text = f"before\n{reporting.BEGIN}\nold\n{reporting.END}\nafter\n"
     block = f"{reporting.BEGIN}\nnew\n{reporting.END}"

@@ -15,8 +15,10 @@ from domain.ports import Capabilities, Parameters
 from domain.values import ThinkingSettings
 from minutebook.provider_config import ProviderConfig
 from minutebook.testing.wire_rules import CHECKS
-from projections.openai_chat_wire import EMPTY_INPUT, PLAIN, Server, encode_item, request_body
+from projections.openai_chat_body import PLAIN, Server
+from projections.openai_chat_wire import encode_item, request_body
 from projections.transcript import UserItem
+from projections.wire_calls import EMPTY_INPUT
 
 pytestmark = pytest.mark.anyio
 

@@ -9,7 +9,8 @@ import orjson
 import pytest
 
 from domain.ports import Block, Parameters
-from projections.openai_chat_wire import Server, encode_item, request_body
+from projections.openai_chat_body import Server
+from projections.openai_chat_wire import encode_item, request_body
 from projections.transcript import CallItem, Exchange, UserItem
 from projections.wire_families import OfFamily, for_model, model_family
 

@@ -12,16 +12,10 @@ from hypothesis import strategies as st
 
 from domain.errors import InvalidOptions, ValueRefused
 from domain.ports import Block, Parameters, ToolSpec
-from projections.openai_chat_wire import (
-    EMPTY_INPUT,
-    EMPTY_OUTPUT,
-    Server,
-    encode_item,
-    request_body,
-    wire_arguments,
-    wire_call_id,
-)
+from projections.openai_chat_body import Server
+from projections.openai_chat_wire import encode_item, request_body
 from projections.transcript import CallItem, Exchange, Item, UserItem
+from projections.wire_calls import EMPTY_INPUT, EMPTY_OUTPUT, wire_arguments, wire_call_id
 
 HERE = "openai-compatible"
 
