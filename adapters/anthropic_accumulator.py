@@ -11,15 +11,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from adapters.answer_facts import check_number_of_calls, note_ids, provider_ids
 from adapters.answer_stream import parsed
-from adapters.anthropic_blocks import PartialBlock, raw_members, read_block
+from adapters.anthropic_blocks import PartialBlock, raw_members, read_block, read_elements, read_members
 from adapters.anthropic_usage import counts
 from adapters.model_failures import error_of, failed, from_error
-from domain.limits import MAX_CALLS_PER_RESPONSE
 from domain.ports import Block, Response, Signal
 from domain.values import CUT_STOPS, Stop
 from projections.anthropic_wire import ENDING
-from projections.raw_json import elements, joined, members
+from projections.raw_json import joined
 from projections.wire_order import without_last_marks
 
 _STOPS: Final[Mapping[str, Stop]] = {
@@ -45,7 +45,8 @@ def read_event(data: bytes) -> dict[str, Any]:
     Raises:
         ModelFailed: it is no object.
     """
-    return parsed(data) | {RAW: data.decode("utf-8", "replace")}
+    text = data.decode("utf-8-sig", "replace")
+    return parsed(text.encode()) | {RAW: text}  # parsed from the same text: a name is a name in both
 
 
 @dataclass(slots=True)
@@ -101,9 +102,9 @@ class MessageAccumulator:
         if document.get("type") != "message" or not isinstance(document.get("content"), list):
             raise failed("empty_response", "expected a message, got JSON without one")
         self._note(document)
-        raw = members(document[RAW])
+        raw = read_members(document[RAW])
         signals: list[Signal] = []
-        for index, text in enumerate(elements(raw["content"])):
+        for index, text in enumerate(read_elements(raw["content"])):
             signals += self._put(index, text)
             signals += self._blocks[index].close()
         self._note_ending({name: raw[name] for name in _ENDING_FIELDS if name in raw}, document)
@@ -120,13 +121,12 @@ class MessageAccumulator:
         stop = _stop(self._stop, has_calls=bool(called))
         if stop is Stop.TOOL_CALLS and not all(block.closed for block in called):
             raise failed("invalid_response", "expected every call to end, got one that did not")
-        ids = {**self._ids, "request_id": request_id or ""}
         return Response(
             blocks=self._kept(),
             calls=tuple(block.declared() for block in called),
             stop=stop,
             usage=counts(self._usage),
-            provider_ids={name: value for name, value in ids.items() if value},
+            provider_ids=provider_ids(self._ids, request_id),
         )
 
     def _start(self, chunk: dict[str, Any]) -> None:
@@ -140,9 +140,7 @@ class MessageAccumulator:
         self._note(message)
 
     def _note(self, message: dict[str, Any]) -> None:
-        for name, key in (("response_id", "id"), ("model", "model")):
-            if isinstance(message.get(key), str):
-                self._ids[name] = message[key]
+        note_ids(self._ids, message)
         self._note_usage(message.get("usage"))
 
     def _note_usage(self, usage: Any) -> None:
@@ -153,16 +151,14 @@ class MessageAccumulator:
         index = _index(chunk)
         if not self._started or index in self._blocks or self._stop:
             raise failed("invalid_response", f"expected no block {index} to begin here")
-        return self._put(index, members(chunk[RAW]).get("content_block", ""))
+        return self._put(index, read_members(chunk[RAW]).get("content_block", ""))
 
     def _put(self, index: int, text: str) -> list[Signal]:
         block = self._blocks[index] = read_block(text)
         if block.kind == "tool_use":
             block.call = self._calls
             self._calls += 1
-        if self._calls > MAX_CALLS_PER_RESPONSE:
-            message = f"expected at most {MAX_CALLS_PER_RESPONSE} calls in one response, got more"
-            raise failed("too_many_calls", message)
+        check_number_of_calls(self._calls)
         return block.begin()
 
     def _extend(self, chunk: dict[str, Any]) -> list[Signal]:
@@ -178,9 +174,11 @@ class MessageAccumulator:
             self._note_ending(raw_members(chunk[RAW], "delta"), chunk["delta"])
 
     def _note_ending(self, raw: Mapping[str, str], ending: dict[str, Any]) -> None:
-        self._ending |= {name: text for name, text in raw.items() if text != "null"}
+        cut = _STOPS.get(self._stop) in CUT_STOPS  # nothing that is told later makes it whole
+        told = {name: text for name, text in raw.items() if text != "null"}
+        self._ending |= told | ({"stop_reason": self._ending["stop_reason"]} if cut else {})
         reason = ending.get("stop_reason")
-        self._stop = reason if isinstance(reason, str) and reason else self._stop
+        self._stop = reason if isinstance(reason, str) and reason and not cut else self._stop
 
     def _finish(self) -> None:
         if not self._stop:

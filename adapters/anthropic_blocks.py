@@ -8,16 +8,18 @@ kept whole, and what has to go back unchanged is never written anew.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
+from adapters.joined_text import JoinedText
 from adapters.model_failures import failed
-from adapters.openai_chat_text import JoinedText
 from domain.ports import Block, CallInput, DeclaredCall, Signal, Text, Thinking
 from projections.anthropic_wire import API, INCOMPLETE, TEXT_FIELDS
 from projections.raw_json import elements, exact_json, is_object, joined, members, string
 from projections.wire_order import call_mark
+
+T = TypeVar("T")
 
 _WORD: Final = re.compile(r"[a-z0-9_]{1,64}", re.ASCII)
 _NOTHING: Final = frozenset({"null", "[]", "{}", '""'})
@@ -43,6 +45,7 @@ class PartialBlock:
     call: int | None = None
     closed: bool = False
     _texts: dict[str, JoinedText] = field(default_factory=dict)
+    _cited: list[str] = field(default_factory=list)
 
     def begin(self) -> list[Signal]:
         """What the block shows already: some servers send it whole."""
@@ -100,7 +103,8 @@ class PartialBlock:
             return [call_mark(API, self.call, joined(more) if more else "")]
         name = self.kind if _WORD.fullmatch(self.kind) else "unknown"
         text = joined(fields)
-        usable = (self.closed or self._string("signature")) and is_object(text)
+        whole = self.closed or self._string("signature")
+        usable = whole and name == self.kind and is_object(text)
         return [Block("opaque", text, f"{API}/{name}" if usable else f"{INCOMPLETE}{name}")]
 
     def _kept_text(self) -> list[Block]:
@@ -113,11 +117,12 @@ class PartialBlock:
 
     def _extend(self, member: str, piece: str) -> str:
         """Add to a member's text; return what can be shown of it."""
-        if member == "signature" and piece == self._string(member):
-            return ""  # some servers repeat it
         if member not in self._texts:
             self._text(member)
-        return self._texts[member].add(piece)
+        known = self._texts[member]
+        if member == "signature" and known.is_just(piece):
+            return ""  # some servers repeat it
+        return known.add(piece)
 
     def _text(self, member: str) -> str:
         """Make a member ready to be extended; return what it holds already."""
@@ -125,12 +130,10 @@ class PartialBlock:
         return known.add(string(self.fields.get(member, "")) or "")
 
     def _replace(self, name: str, text: str) -> None:
-        if name != "citation":
+        if name == "citation":
+            self._cited.append(text)
+        else:
             self.fields[name] = text
-            return
-        known = self.fields.get("citations", "")
-        cited = [*(elements(known) if known.startswith("[") else []), text]
-        self.fields["citations"] = f"[{','.join(cited)}]"
 
     def _string(self, member: str) -> str:
         known = self._texts.get(member)
@@ -141,6 +144,10 @@ class PartialBlock:
         texts = {member: exact_json(text.text()) for member, text in self._texts.items()}
         if "input" in texts:
             texts["input"] = self.arguments() or "{}"
+        if self._cited:
+            known = self.fields.get("citations", "")
+            before = read_elements(known) if known.startswith("[") else []
+            texts["citations"] = f"[{','.join([*before, *self._cited])}]"
         return self.fields | texts
 
     def _shown(self, name: str, piece: str) -> list[Signal]:
@@ -161,7 +168,7 @@ def read_block(text: str) -> PartialBlock:
     Raises:
         ModelFailed: it is no object with a type.
     """
-    fields = _object(text)
+    fields = read_members(text)
     kind = string(fields.get("type", ""))
     if not kind:
         raise failed("invalid_response", f"expected a block with a type, got {text[:80]!r}")
@@ -174,14 +181,32 @@ def raw_members(event: str, name: str) -> dict[str, str]:
     Raises:
         ModelFailed: it is no object.
     """
-    return _object(_object(event).get(name, ""))
+    return read_members(read_members(event).get(name, ""))
 
 
-def _object(text: str) -> dict[str, str]:
+def read_members(text: str) -> dict[str, str]:
+    """The texts of the members of an object that a server sent.
+
+    Raises:
+        ModelFailed: it is no object, or one that is too deep.
+    """
+    return _taken_apart(members, text)
+
+
+def read_elements(text: str) -> list[str]:
+    """The texts of the elements of an array that a server sent.
+
+    Raises:
+        ModelFailed: it is no array, or one that is too deep.
+    """
+    return _taken_apart(elements, text)
+
+
+def _taken_apart(take: Callable[[str], T], text: str) -> T:
     try:
-        return members(text)
+        return take(text)
     except (ValueError, IndexError, RecursionError):
-        raise failed("invalid_response", f"expected a JSON object, got {text[:80]!r}") from None
+        raise failed("invalid_response", f"expected JSON of another kind, got {text[:80]!r}") from None
 
 
 def _without(fields: Mapping[str, str], *names: str) -> dict[str, str]:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from adapters.answer_facts import count, given_counts, within
+
 
 def counts(usage: dict[str, Any]) -> dict[str, int]:
     """Counts by name, those that were given.
@@ -26,32 +28,28 @@ _PASS = ("input_tokens", "output_tokens", "cache_read_input_tokens", "cache_crea
 
 
 def _summed(passes: list[dict[str, Any]]) -> dict[str, int]:
-    given = {name: [_count(one.get(name)) for one in passes] for name in _PASS}
+    given = {name: [count(one.get(name)) for one in passes] for name in _PASS}
     return {name: sum(found or 0 for found in values) for name, values in given.items()}
 
 
 def _named(usage: dict[str, Any]) -> dict[str, int]:
-    plain, output = _count(usage.get("input_tokens")), _count(usage.get("output_tokens"))
-    read = _count(usage.get("cache_read_input_tokens"))
-    written = _count(usage.get("cache_creation_input_tokens"))
+    plain, output = count(usage.get("input_tokens")), count(usage.get("output_tokens"))
+    read = count(usage.get("cache_read_input_tokens"))
+    written = count(usage.get("cache_creation_input_tokens"))
     whole = None if plain is None else plain + (read or 0) + (written or 0)
-    details, served = usage.get("output_tokens_details"), usage.get("server_tool_use")
+    served = usage.get("server_tool_use")
     named = {
         "input_tokens": whole,
         "output_tokens": output,
         "total_tokens": None if whole is None or output is None else whole + output,
         "cached_input_tokens": read,
         "cache_write_tokens": written,
-        "reasoning_tokens": _count(details.get("thinking_tokens")) if isinstance(details, dict) else None,
+        "reasoning_tokens": within(usage.get("output_tokens_details"), "thinking_tokens"),
         **(_served(served) if isinstance(served, dict) else {}),
     }
-    return {name: count for name, count in named.items() if count is not None}
+    return given_counts(named)
 
 
 def _served(served: dict[str, Any]) -> dict[str, int | None]:
     """Requests of the provider's own tools, which are billed one by one."""
-    return {name: _count(value) or None for name, value in served.items() if name.endswith("_requests")}
-
-
-def _count(value: Any) -> int | None:
-    return value if type(value) is int and value >= 0 else None
+    return {name: count(value) or None for name, value in served.items() if name.endswith("_requests")}

@@ -57,7 +57,8 @@ _BY_WORD: Final[Mapping[str, str]] = {
         "rate_limited": "rate_limit_exceeded rate_limit_error rate_limited rate_limit_reached_error "
         "too_many_requests resource_exhausted tokens requests",
         "overloaded": "overloaded overloaded_error engine_overloaded engine_overloaded_error "
-        "server_overloaded slow_down unavailable unavailable_error insufficient_system_resource",
+        "server_overloaded server_is_overloaded slow_down unavailable unavailable_error "
+        "insufficient_system_resource",
         "unauthorized": "invalid_api_key authentication_error invalid_authentication "
         "invalid_authentication_error unauthenticated",
         "permission_denied": "permission_denied permission_error insufficient_permissions",

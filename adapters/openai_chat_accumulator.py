@@ -13,9 +13,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from adapters.answer_facts import given_counts, note_ids, provider_ids, within
+from adapters.joined_text import JoinedText
 from adapters.model_failures import error_of, failed, from_error
 from adapters.openai_chat_calls import CallCollector
-from adapters.openai_chat_text import JoinedText, ReasoningDetails, merged, text_of
+from adapters.openai_chat_text import ReasoningDetails, merged, text_of
 from domain.errors import ValueRefused
 from domain.ports import Block, CallInput, Identified, Response, Signal, Text, Thinking
 from domain.values import CUT_STOPS, Stop
@@ -107,22 +109,18 @@ class ChatAccumulator:
         if self._finish in _GAVE_UP:
             message = f"expected an answer, the server stopped with {self._finish!r}"
             raise failed(_GAVE_UP[self._finish], message)
-        ids = {**self._ids, "request_id": request_id or ""}
         return Response(
             blocks=self._blocks(),
             calls=self._calls.declared(),
             stop=self._stop(),
             usage=dict(self._usage),
-            provider_ids={name: value for name, value in ids.items() if value},
+            provider_ids=provider_ids(self._ids, request_id),
         )
 
     def _note(self, chunk: dict[str, Any]) -> list[Signal]:
         known = self._ids.get("response_id")
-        for name, key in (("response_id", "id"), ("model", "model")):
-            if not self._ids.get(name) and isinstance(chunk.get(key), str):
-                self._ids[name] = chunk[key]
-        vendor = chunk.get("x_groq")
-        usage = chunk.get("usage") or (vendor.get("usage") if isinstance(vendor, dict) else None)
+        note_ids(self._ids, chunk)
+        usage = chunk.get("usage") or within(chunk.get("x_groq"), "usage")
         if isinstance(usage, dict):  # counts are cumulative: the last chunk that has them is right
             self._usage |= _usage(usage)
         found = self._ids.get("response_id")
@@ -130,9 +128,11 @@ class ChatAccumulator:
 
     def _choice(self, choice: dict[str, Any]) -> list[Signal]:
         self._answered = True
+        if error := choice.get("error"):
+            raise from_error(error)
         finish = choice.get("finish_reason")
         if isinstance(finish, str) and finish and _STOPS.get(self._finish) not in CUT_STOPS:
-            self._finish = finish
+            self._finish = finish.lower()
         delta = choice.get("delta")
         if not isinstance(delta, dict):
             delta = choice.get("message")
@@ -185,7 +185,8 @@ class ChatAccumulator:
             return Stop.REFUSAL
         if stop in (Stop.END, Stop.TOOL_CALLS):  # some servers say "stop" after calls
             return Stop.TOOL_CALLS if self._calls.calls else Stop.END
-        return stop
+        # After a reason that nobody here knows calls count as cut: they may be.
+        return Stop.LENGTH if stop is Stop.UNKNOWN and self._calls.calls else stop
 
 
 def _json_text(value: Any) -> str:
@@ -196,13 +197,12 @@ def _json_text(value: Any) -> str:
 
 
 def _usage(usage: dict[str, Any]) -> dict[str, int]:
-    prompt, completion = usage.get("prompt_tokens_details"), usage.get("completion_tokens_details")
-    cached = prompt.get("cached_tokens") if isinstance(prompt, dict) else None
-    counts = {
+    cached = within(usage.get("prompt_tokens_details"), "cached_tokens")
+    named = {
         "input_tokens": usage.get("prompt_tokens"),
         "output_tokens": usage.get("completion_tokens"),
         "total_tokens": usage.get("total_tokens"),
         "cached_input_tokens": usage.get("prompt_cache_hit_tokens") if cached is None else cached,
-        "reasoning_tokens": completion.get("reasoning_tokens") if isinstance(completion, dict) else None,
+        "reasoning_tokens": within(usage.get("completion_tokens_details"), "reasoning_tokens"),
     }
-    return {name: count for name, count in counts.items() if type(count) is int and count >= 0}
+    return given_counts(named)

@@ -18,9 +18,9 @@ from typing import Any
 
 import orjson
 
-from adapters.model_failures import failed
-from adapters.openai_chat_text import JoinedText, merged
-from domain.limits import MAX_CALLS_PER_RESPONSE
+from adapters.answer_facts import check_number_of_calls
+from adapters.joined_text import JoinedText
+from adapters.openai_chat_text import merged
 from domain.ports import CallInput, DeclaredCall
 from projections.wire_text import scrub, wire_json
 
@@ -35,8 +35,16 @@ class PartialCall:
     arguments: JoinedText = field(default_factory=JoinedText)
     extra: Any = None
 
+    def is_again(self, call_id: str, name: str, arguments: str) -> bool:
+        """Whether a piece is the whole call once more: some servers end with a summary of it."""
+        if not call_id or (call_id, name) != (self.id, self.name) or not arguments.lstrip().startswith("{"):
+            return False
+        return arguments == self.arguments.text() and self.is_whole()
+
     def is_whole(self) -> bool:
         """Whether the arguments are a complete object, so that nothing can follow."""
+        if not self.arguments.ends_with("}"):  # asked for each piece where a server repeats the name
+            return False
         try:
             return isinstance(orjson.loads(scrub(self.arguments.text())), dict)
         except orjson.JSONDecodeError:
@@ -63,6 +71,8 @@ class CallCollector:
         call_id, name = _text(entry.get("id")), _text(named.get("name"))
         arguments = _raw(named.get("arguments"))
         call = self._call(entry.get("index"), call_id, name, arguments)
+        if call.is_again(call_id, name, arguments):
+            return None
         call.id, call.name = call.id or call_id, call.name or name
         call.extra = merged(call.extra, entry.get("extra_content"))
         piece = call.arguments.add(arguments)
@@ -82,9 +92,7 @@ class CallCollector:
         return known
 
     def _new(self) -> PartialCall:
-        if len(self.calls) == MAX_CALLS_PER_RESPONSE:
-            message = f"expected at most {MAX_CALLS_PER_RESPONSE} calls in one response, got more"
-            raise failed("too_many_calls", message)
+        check_number_of_calls(len(self.calls) + 1)
         call = PartialCall(len(self.calls))
         self.calls.append(call)
         return call
@@ -95,10 +103,10 @@ def _starts_another(known: PartialCall, call_id: str, name: str, arguments: str)
 
     A name is needed, because some servers give every piece an id of its own.
     """
-    if not name:
+    if not name or known.is_again(call_id, name, arguments):
         return False
     other_id = bool(call_id and known.id and call_id != known.id)
-    return other_id or (bool(arguments.strip()) and known.is_whole())
+    return other_id or (arguments.lstrip().startswith("{") and known.is_whole())
 
 
 def _text(value: Any) -> str:

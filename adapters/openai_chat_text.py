@@ -1,7 +1,7 @@
-"""Strings of an answer put together from pieces.
+"""What a chat answer holds beside its calls: text, reasoning details, material of vendors.
 
-Pure. Some servers cut text between the two halves of a character outside the
-basic plane, as JavaScript strings allow; the halves find each other here.
+Pure. Kept apart from the rest of the accumulator because servers send each in several
+shapes, whole or in pieces.
 """
 
 from __future__ import annotations
@@ -9,35 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from projections.wire_text import scrub
-
-_HIGH_HALVES: Final = range(0xD800, 0xDC00)
 #: Kinds of reasoning detail that come in pieces; the others come whole.
 _IN_PIECES: Final = {"reasoning.text": "text", "reasoning.summary": "summary"}
-
-
-@dataclass(slots=True)
-class JoinedText:
-    """A string that arrives in pieces."""
-
-    _pieces: list[str] = field(default_factory=list)
-    _held: str = ""
-
-    def add(self, piece: str) -> str:
-        """Take a piece; return what can be shown of it: whole characters, valid Unicode."""
-        if not piece:
-            return ""
-        self._pieces.append(piece)
-        shown, self._held = self._held + piece, ""
-        if ord(shown[-1]) in _HIGH_HALVES:
-            shown, self._held = shown[:-1], shown[-1]
-        if shown.isascii():
-            return shown
-        return str(scrub(_with_halves_joined(shown)))
-
-    def text(self) -> str:
-        """All of it; a half that never found its other half stays as it came."""
-        return _with_halves_joined("".join(self._pieces))
 
 
 @dataclass(slots=True)
@@ -97,11 +70,9 @@ def text_of(content: Any) -> str:
 
 
 def merged(known: Any, more: Any) -> Any:
-    """Provider material from two chunks: objects are merged, otherwise the later one counts."""
+    """Material from two chunks: objects are merged into the first, otherwise the later one counts."""
     if isinstance(known, dict) and isinstance(more, dict):
-        return {**known, **{key: merged(known.get(key), value) for key, value in more.items()}}
+        for key, value in more.items():
+            known[key] = merged(known.get(key), value)
+        return known
     return more if more not in (None, "", {}, []) else known
-
-
-def _with_halves_joined(text: str) -> str:
-    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")

@@ -23,6 +23,20 @@ from projections.transcript import Item
 
 CAPABILITIES: Final = Capabilities(structured_output=True, thinking=True, images=True, files=True)
 
+#: Servers that only speak like OpenAI's are credited with less, as in the chat dialect: one
+#: that lacks forced output answers as if it had never been asked. Reasoning is a field of
+#: this dialect.
+_OF_TYPE: Final[Mapping[str, Capabilities]] = {
+    "openai": CAPABILITIES,
+    "azure-openai": CAPABILITIES,
+    "deepseek": Capabilities(thinking=True),
+}
+
+
+def capabilities_of(kind: str) -> Capabilities:
+    """What servers of a provider type have in this dialect, as far as that is known."""
+    return _OF_TYPE.get(kind, Capabilities(thinking=True, images=True))
+
 
 class OpenAIResponsesProvider:
     """A model behind the Responses dialect.

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from adapters.answer_facts import given_counts, note_ids, provider_ids, within
 from adapters.model_failures import error_of, failed, from_error
 from adapters.openai_responses_items import CALLS, OutputItem, OutputItems
 from domain.ports import Block, Identified, Response, Signal
@@ -87,7 +88,9 @@ class ResponsesAccumulator:
         elif what in _ARGUMENTS:
             signals += self._arguments(chunk, _ARGUMENTS[what], step)
         elif what == "response" and step in _ENDED:
-            self._end(response if isinstance(response, dict) else {}, step, signals)
+            whole = response if isinstance(response, dict) else {}
+            # Some servers end every response with the same event, and say in it how it ended.
+            self._end(whole, said if (said := whole.get("status")) in _ENDED else step, signals)
         return signals
 
     def response(self, request_id: str | None = None) -> Response:
@@ -101,20 +104,17 @@ class ResponsesAccumulator:
             raise failed("empty_response", "expected an answer, got an end without one")
         if self._status == "completed" and any(item.cut_call for item in items):
             raise failed("invalid_response", "expected the end of each call, got an answer without one")
-        ids = {**self._ids, "request_id": request_id or ""}
         return Response(
             blocks=without_last_marks(tuple(self._blocks())),
             calls=tuple(item.declared() for item in items if item.type in CALLS),
             stop=self._stop(),
             usage=dict(self._usage),
-            provider_ids={name: value for name, value in ids.items() if value},
+            provider_ids=provider_ids(self._ids, request_id),
         )
 
     def _about(self, response: dict[str, Any]) -> list[Signal]:
         """Note what an event says of the response as a whole."""
-        for name, key in (("response_id", "id"), ("model", "model")):
-            if not self._ids.get(name) and isinstance(response.get(key), str):
-                self._ids[name] = response[key]
+        note_ids(self._ids, response)
         if isinstance(usage := response.get("usage"), dict):
             self._usage |= _usage(usage)
         kept = response.get("background") is True or (self.stored and response.get("store") is True)
@@ -165,8 +165,13 @@ class ResponsesAccumulator:
         items: list[OutputItem] = self._items.items
         if self._status == "incomplete":  # whatever the reason: nothing of a cut answer runs
             return _INCOMPLETE.get(self._why_incomplete, Stop.LENGTH)
-        if any(item.type in CALLS for item in items):
-            return Stop.TOOL_CALLS
+        calls = [item for item in items if item.type in CALLS]
+        if calls:
+            return (
+                Stop.LENGTH
+                if any(call.plain.get("status") == "incomplete" for call in calls)
+                else Stop.TOOL_CALLS
+            )
         return Stop.REFUSAL if any(item.refused for item in items) else Stop.END
 
 
@@ -177,13 +182,13 @@ def _not_answered(response: dict[str, Any], status: str) -> Exception:
 
 
 def _usage(usage: dict[str, Any]) -> dict[str, int]:
-    came, went = usage.get("input_tokens_details"), usage.get("output_tokens_details")
-    counts = {
+    came = usage.get("input_tokens_details")
+    named = {
         "input_tokens": usage.get("input_tokens"),
         "output_tokens": usage.get("output_tokens"),
         "total_tokens": usage.get("total_tokens"),
-        "cached_input_tokens": came.get("cached_tokens") if isinstance(came, dict) else None,
-        "cache_write_tokens": came.get("cache_write_tokens") if isinstance(came, dict) else None,
-        "reasoning_tokens": went.get("reasoning_tokens") if isinstance(went, dict) else None,
+        "cached_input_tokens": within(came, "cached_tokens"),
+        "cache_write_tokens": within(came, "cache_write_tokens"),
+        "reasoning_tokens": within(usage.get("output_tokens_details"), "reasoning_tokens"),
     }
-    return {name: count for name, count in counts.items() if type(count) is int and count >= 0}
+    return given_counts(named)

@@ -11,18 +11,27 @@ An item is whole once its `output_item.done` came, or the response's own list ha
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, Final
 
+from adapters.answer_facts import check_number_of_calls
+from adapters.joined_text import JoinedText
 from adapters.model_failures import failed
-from adapters.openai_chat_text import JoinedText
-from domain.limits import MAX_CALLS_PER_RESPONSE
+from domain.errors import ValueRefused
 from domain.ports import Block, CallInput, DeclaredCall, Signal, Text, Thinking
 from projections.openai_responses_wire import CUSTOM_CALL, ITEM_FORMAT, MESSAGE_FORMAT, REFUSAL_FORMAT
 from projections.wire_text import wire_json
 
+#: More than this in one answer is refused: servers that name no item have it looked for among all.
+MAX_ITEMS: Final = 1024
+
 CALLS: Final = frozenset({"function_call", CUSTOM_CALL})
+
+#: What can be a phase of a message: anything else would be refused with the whole history.
+_PHASE: Final = re.compile(r"[a-z0-9_]{1,64}", re.ASCII)
 
 #: Content parts by type: the field that holds the text, and how it is shown.
 _SHOWN: Final[dict[str, tuple[str, type[Text] | type[Thinking]]]] = {
@@ -33,7 +42,7 @@ _SHOWN: Final[dict[str, tuple[str, type[Text] | type[Thinking]]]] = {
 }
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class OutputItem:
     """One output item so far. `call_index` is its place among the calls, if it is one."""
 
@@ -47,7 +56,7 @@ class OutputItem:
     @property
     def type(self) -> str:
         """The item's type; events may come before the item itself."""
-        return str(self.plain.get("type") or "")
+        return _word(self.plain.get("type"))
 
     def add_text(self, kind: str, place: int, piece: str) -> list[Signal]:
         """Take a piece of the part of `kind` at `place`."""
@@ -67,7 +76,7 @@ class OutputItem:
 
     def set_arguments(self, whole: Any) -> list[Signal]:
         """Take a call's whole arguments."""
-        text = wire_json(whole, "arguments").decode() if isinstance(whole, dict) else whole
+        text = _json(whole) if isinstance(whole, dict) else whole
         if not isinstance(text, str):
             return []
         self._arguments_done = True
@@ -101,7 +110,9 @@ class OutputItem:
 
     @property
     def cut_call(self) -> bool:
-        """Whether it is a call whose arguments may not be all there."""
+        """Whether it is a call that may not be all there: its arguments, or what it calls."""
+        if not self.type:
+            return bool(self._arguments.text())
         return self.type in CALLS and not (self.whole or self._arguments_done)
 
     @property
@@ -112,11 +123,12 @@ class OutputItem:
     def blocks(self) -> Iterator[Block]:
         """What is kept of an item that is no call."""
         if self.type == "message" or not self.type:
-            phase = _word(self.plain.get("phase"))
+            phase = self.plain.get("phase")
+            phase = phase if isinstance(phase, str) and _PHASE.fullmatch(phase) else ""
             yield Block("text", self._text("output_text"), f"{MESSAGE_FORMAT}/{phase}".rstrip("/"))
             yield Block("text", self._text("refusal"), REFUSAL_FORMAT)
         elif self.whole:
-            yield Block("opaque", wire_json(self.plain, "an output item").decode(), ITEM_FORMAT)
+            yield Block("opaque", _json(self.plain), ITEM_FORMAT)
 
     def _text(self, kind: str) -> str:
         return "".join(joined.text() for (k, _), joined in sorted(self._pieces.items()) if k == kind)
@@ -157,11 +169,23 @@ class OutputItems:
     def fill(self, output: list[Any]) -> list[Signal]:
         """Take the response's own list of its items, for those that no event closed."""
         signals: list[Signal] = []
+        left = list(self.items)
         for place, plain in enumerate(output):
             if isinstance(plain, dict):
-                known = self.items[place] if place < len(self.items) else self._new(None, plain)
-                signals += self._close(known, plain)
+                known = self._listed(left, place, plain)
+                if known is not None:
+                    left.remove(known)
+                signals += self._close(known or self._new(None, plain), plain)
         return signals
+
+    def _listed(self, left: list[OutputItem], place: int, plain: dict[str, Any]) -> OutputItem | None:
+        """Which of the items that are left the list means at `place`. Lists leave items out,
+        ids may have changed, and not every event had an index: the best sign there is decides."""
+        fitting = [item for item in left if item.type in ("", plain.get("type"))]
+        name = _word(plain.get("id"))
+        named = (item for item in fitting if name and item.plain.get("id") == name)
+        placed = (item for item in fitting if item is self._by_index.get(place))
+        return next(chain(named, placed, fitting), None)
 
     def _close(self, item: OutputItem, plain: dict[str, Any]) -> list[Signal]:
         self._count(item, plain)
@@ -178,6 +202,8 @@ class OutputItems:
         return next((i for i in self.items if not i.whole and i.type == plain.get("type")), None)
 
     def _new(self, index: Any, plain: dict[str, Any]) -> OutputItem:
+        if len(self.items) == MAX_ITEMS:
+            raise failed("response_too_large", f"expected at most {MAX_ITEMS} output items, got more")
         item = OutputItem(plain=plain)
         self.items.append(item)
         if type(index) is int:
@@ -188,11 +214,9 @@ class OutputItems:
 
     def _count(self, item: OutputItem, plain: dict[str, Any]) -> None:
         """Give a call its place among the calls."""
-        if plain.get("type") not in CALLS or item.call_index is not None:
+        if _word(plain.get("type")) not in CALLS or item.call_index is not None:
             return
-        if self.calls == MAX_CALLS_PER_RESPONSE:
-            message = f"expected at most {MAX_CALLS_PER_RESPONSE} calls in one response, got more"
-            raise failed("too_many_calls", message)
+        check_number_of_calls(self.calls + 1)
         item.call_index = self.calls
         self.calls += 1
 
@@ -209,6 +233,13 @@ def _parts(plain: dict[str, Any]) -> Iterator[tuple[str, int, str]]:
 
 def _object(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
+
+
+def _json(value: dict[str, Any]) -> str:
+    try:
+        return wire_json(value, "an output item").decode()
+    except ValueRefused as e:
+        raise failed("invalid_response", f"expected JSON values, got others ({e})") from None
 
 
 def _word(value: Any) -> str:

@@ -128,9 +128,9 @@ def _chat(config: ProviderSettings, probe: Probe | None) -> ModelProvider:
 
 
 def _responses(config: ProviderSettings, probe: Probe | None) -> ModelProvider:
-    from adapters.openai_responses import CAPABILITIES, OpenAIResponsesProvider
+    from adapters.openai_responses import OpenAIResponsesProvider, capabilities_of
 
-    has = _capabilities(config, CAPABILITIES)
+    has = _capabilities(config, capabilities_of(config.type))
     return OpenAIResponsesProvider(
         **_common(config, probe), **_account(config), store=config.store, extra=config.extra, capabilities=has
     )

@@ -63,7 +63,7 @@ async def _talk(system: System, mode: str, place: Place, requests: int, tools: i
         talks = [await system.begin(f"session-{n}", tools) for n in range(sessions)]
     with collected(), Watch() as watch:
         laps = await asyncio.gather(*(_laps(talk, requests) for talk in talks))
-    for talk in talks:
+    for talk in reversed(talks):  # sessions that one task has opened are nested
         await talk.close()
     facts = system.facts()
     await system.close()

@@ -101,15 +101,14 @@ def load_goals(path: Path = GOALS) -> list[Goal]:
 
 
 def spread(samples: Samples) -> float:
-    """The largest value of the floor case over its smallest; nan where it was not run."""
+    """The largest value of the floor case over its smallest; nan without two rounds of it."""
     values = samples.get(FLOOR_CASE, {}).get(FLOOR_FIGURE, ())
-    return max(values) / min(values) if values else math.nan
+    return max(values) / min(values) if len(values) > 1 else math.nan
 
 
 def is_quiet(samples: Samples) -> bool:
     """Whether timed goals can be judged: the floor was run more than once, and its rounds agree."""
-    values = samples.get(FLOOR_CASE, {}).get(FLOOR_FIGURE, ())
-    return len(values) > 1 and spread(samples) < MOST_SPREAD
+    return spread(samples) < MOST_SPREAD  # never so for nan
 
 
 def judge(goals: Sequence[Goal], samples: Samples) -> list[Judged]:

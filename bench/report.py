@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import statistics
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -88,7 +89,7 @@ def median(run: Run, case: str, figure: str) -> float | None:
 
 def shown(value: float | None, digits: int = 3) -> str:
     """A figure with so many digits that count; a dash where there is none."""
-    if value is None:
+    if value is None or math.isnan(value):
         return "-"
     if abs(value) >= 10 ** (digits - 1):
         return f"{value:,.0f}"

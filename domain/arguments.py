@@ -15,8 +15,9 @@ from collections import Counter
 from typing import Any, Final, NoReturn
 
 from domain import canonical
-from domain.errors import ArgumentsRefused, ValueRefused, preview
+from domain.errors import ArgumentsRefused, ValueRefused
 from domain.limits import MAX_JSON_DEPTH
+from domain.preview import preview
 
 #: Levels that an event's payload needs around the arguments it holds.
 PAYLOAD_LEVELS: Final = 8

@@ -17,14 +17,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-
-def preview(value: object, limit: int = 80) -> str:
-    """`repr` of a value, bounded and printable, safe to show in a message."""
-    try:
-        text = ascii(value[: limit + 1] if isinstance(value, str | bytes) else value)
-    except Exception:  # too deep, too many digits, or a repr of somebody else's that fails
-        text = f"<{ascii(type(value).__name__)[1:-1]} that cannot be shown>"
-    return text if len(text) <= limit else text[: limit - 3] + "..."
+from domain.preview import preview
 
 
 class MinutebookError(Exception):
@@ -129,11 +122,8 @@ class UnsettledEffectsFull(SendRejected):
 
     def __init__(self, count: int, limit: int) -> None:
         self.count, self.limit = count, limit
-        super().__init__(
-            self.code,
-            f"{count} effects have an unknown outcome (limit {limit}); "
-            "settle some with reconcile_tool_outcome",
-        )
+        told = f"{count} effects have an unknown outcome (limit {limit})"
+        super().__init__(self.code, f"{told}; settle some with reconcile_tool_outcome")
 
 
 class SessionNotFound(Rejected, LookupError):
@@ -294,12 +284,8 @@ class Corrupt(MinutebookError):
     code = "SESSION_STORE_CORRUPT"
 
     def __init__(self, where: str, expected: str, actual: object, sequence: int | None = None) -> None:
-        self.where, self.expected, self.actual, self.sequence = (
-            where,
-            expected,
-            preview(actual),
-            sequence,
-        )
+        self.where, self.expected, self.actual = where, expected, preview(actual)
+        self.sequence = sequence
         at = f" at sequence {sequence}" if sequence is not None else ""
         super().__init__(f"{where}{at}: expected {expected}, got {self.actual}")
 
@@ -389,8 +375,7 @@ class ModelFailed(MinutebookError):
     ) -> None:
         self.kind, self.message = kind, message
         self.retryable, self.bytes_sent = retryable, bytes_sent
-        self.retry_after_s, self.received_digest = retry_after_s, received_digest
-        self.status = status
+        self.retry_after_s, self.received_digest, self.status = retry_after_s, received_digest, status
         super().__init__(f"{kind}: {message}")
 
 

@@ -6,15 +6,16 @@ same rules: the first answer wins, an answer is about exactly one input.
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import fields
 
 from domain import permission, session, tool
 from domain.canonical import digest as digest_of
 from domain.canonical import encode
 from domain.decider import Command, OnCall
-from domain.errors import InteractionError, preview
+from domain.errors import InteractionError
 from domain.next_steps import Action, Step, next_steps
 from domain.permission import Decision as Stand
+from domain.preview import preview
 from domain.state import CallState, State
 from domain.values import Verdict
 from minutebook.arguments import bind
@@ -78,7 +79,12 @@ class Answers:
         if suspended != isinstance(answer, Answer) or not isinstance(answer, ToolAnswer):
             wanted = "an Answer" if suspended else "Approve, Deny or ApproveCategory"
             raise InteractionError("WRONG_ANSWER", f"{interaction_id} takes {wanted}")
-        size = len(encode(asdict(answer)))
+        given = {each.name: getattr(answer, each.name) for each in fields(answer)}
+        if not isinstance(given.get("message", ""), str):
+            raise InteractionError(
+                "WRONG_ANSWER", f"expected a text as message, got {preview(given['message'])}"
+            )
+        size = len(encode(given))
         if size > MAX_INPUT_BYTES:
             raise InteractionError("TOO_LARGE", f"an answer of {size} bytes, the limit is {MAX_INPUT_BYTES}")
         match answer:

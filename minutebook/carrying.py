@@ -16,10 +16,11 @@ from domain.arguments import parse_arguments
 from domain.canonical import digest as digest_of
 from domain.canonical import encode
 from domain.decider import Command, OnCall, Reject, Schedule, StartAttempt
-from domain.errors import ArgumentsRefused, InvalidOptions, preview
+from domain.errors import ArgumentsRefused, InvalidOptions
 from domain.limits import MAX_PAYLOAD_BYTES
 from domain.next_steps import Action, Step
 from domain.ports import AttemptLookup, ModelProvider, Parameters, RunsTools
+from domain.preview import preview
 from domain.settings import Settings
 from domain.state import CallState, State
 from domain.values import Priority, SideEffect, Verdict

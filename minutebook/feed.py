@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from itertools import islice
 from typing import Final
 
 import anyio
@@ -79,7 +80,7 @@ class Feed:
         if after >= self.sequence:
             return ()
         if self._recent and self._recent[0].sequence <= after + 1:
-            return [e for e in self._recent if e.sequence > after]
+            return tuple(islice(self._recent, after + 1 - self._recent[0].sequence, None))
         rows = await self._journal.read(self._session_id, after=after)
         return [catalogue.open_stored(row) for row in rows]
 

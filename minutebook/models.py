@@ -14,9 +14,8 @@ from domain.errors import AssemblyFailed, CapabilityUnsupported, InvalidOptions
 from domain.ports import ModelProvider
 from domain.settings import Settings
 from domain.values import ThinkingSettings
+from projections.anthropic_parameters import check_temperature, check_thinking
 
-#: What the Messages API takes as the least number of thinking tokens.
-LEAST_THINKING_TOKENS: Final = 1024
 _MOST_TOKENS: Final = 2**53 - 1  # every JSON reader keeps them exactly
 _MESSAGES: Final = "anthropic-messages"
 
@@ -232,8 +231,9 @@ def check_capabilities(settings: Settings, provider: ModelProvider) -> None:
     """
     for option, expected, given in _refused(settings, provider):
         raise CapabilityUnsupported(option, expected, given)
-    if settings.thinking is not None and provider.api == _MESSAGES:
-        _check_thinking_tokens(settings.thinking, settings.max_output_tokens)
+    if provider.api == _MESSAGES:
+        check_thinking(settings.thinking, settings.max_output_tokens)
+        check_temperature(settings.temperature, settings.thinking)
 
 
 def _refused(settings: Settings, provider: ModelProvider) -> Iterator[tuple[str, str, object]]:
@@ -243,13 +243,3 @@ def _refused(settings: Settings, provider: ModelProvider) -> Iterator[tuple[str,
     if instructs(settings, provider) and settings.output_fallback == "refuse":
         expected = f'None, or output_fallback="instruct", because {where} cannot force answers into a schema'
         yield "output_schema", expected, settings.output_schema
-
-
-def _check_thinking_tokens(thinking: ThinkingSettings, limit: int | None) -> None:
-    wanted = thinking.budget_tokens
-    if wanted is None:
-        return
-    if wanted < LEAST_THINKING_TOKENS:
-        raise InvalidOptions("thinking.budget", f"at least {LEAST_THINKING_TOKENS} tokens", wanted)
-    if limit is not None and wanted >= limit:
-        raise InvalidOptions("thinking.budget", f"fewer tokens than max_output_tokens, {limit}", wanted)

@@ -12,13 +12,15 @@ from domain.errors import ModelFailed, ValueRefused
 from domain.limits import MAX_CALLS_PER_RESPONSE, MAX_PAYLOAD_BYTES
 from domain.ports import Blob, Response
 from domain.values import Interrupt, SideEffect
+from minutebook import known_secrets
 from minutebook.carrying import RunTool
 from minutebook.tool_runner import Cancelled, Completed, Failed, Finished, TimedOut
 
 
 def defect(error: BaseException) -> ModelFailed:
-    """A provider that raised what its port does not promise."""
-    return ModelFailed("provider_error", f"{type(error).__name__}: {error}"[:2000])
+    """A provider that raised what its port does not promise: nobody has masked that yet."""
+    told = known_secrets.masked(f"{type(error).__name__}: {error}")
+    return ModelFailed("provider_error", told[:2000])
 
 
 def checked(response: Response) -> Command:

@@ -20,8 +20,8 @@ from pydantic import BaseModel
 
 from domain import canonical
 from domain.arguments import MAX_ARGUMENT_DEPTH, MAX_DIGITS
-from domain.errors import preview
 from domain.limits import MAX_BLOB_BYTES
+from domain.preview import preview
 
 #: As deep as arguments may be, so that an event's payload can hold either.
 MAX_VALUE_DEPTH: Final = MAX_ARGUMENT_DEPTH

@@ -67,7 +67,10 @@ MAX_TOKENS_FIELDS: Final = ("max_tokens", "max_completion_tokens")
 THINKING_FIELDS: Final = ("reasoning_effort", "reasoning", "thinking")
 
 #: Body fields that the encoders write; they are set by what they are about.
-_ENCODED: Final = frozenset({"model", "messages", "input", "system", "instructions", "stream", "tools", "n"})
+_ENCODED: Final = frozenset(
+    {"model", "messages", "input", "system", "instructions", "stream", "tools", "n"}
+    | {"previous_response_id", "conversation"}  # the journal is the conversation
+)
 
 _TYPES: Final = frozenset(str(kind) for kind in ProviderType)
 _SEGMENT: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}", re.ASCII)

@@ -37,7 +37,7 @@ from minutebook.parts import Parts
 from minutebook.reads import SessionReads
 from minutebook.receipts import InputReceipt, RequestResult
 from minutebook.sending import USER, check_room, compose, earlier_receipt, prepared
-from minutebook.session_options import check_option
+from minutebook.session_options import check_option, check_sending
 from minutebook.stream_events import StreamEvent
 from minutebook.streaming import RequestStream, SessionEvent, SessionFeed
 from minutebook.structured import Formats
@@ -126,10 +126,7 @@ class Session(SessionReads):
         if self._closing:
             raise SessionClosed(self.id, final=True)
         parts = listed(content)
-        check_option("priority", priority)
-        check_option("metadata", metadata)
-        if max_turns is not None:
-            check_option("max_turns", max_turns)
+        check_sending(priority, metadata, max_turns)
         given = parse.input_id(input_id) if input_id is not None else None
         async with self._one_send:  # or two calls with one id could both find nothing before them
             attachments = self._parts.conversation.attachments
@@ -154,6 +151,7 @@ class Session(SessionReads):
     async def cancel_input(self, input_id: str, reason: str = "user") -> bool:
         """Take an input off the queue. False: it is not pending (any more)."""
         self._check_open()
+        check_option("reason", reason)
         waiting = [i.input_id for i in self._state.waiting_inputs()]
         if input_id not in waiting:
             return False
@@ -279,6 +277,7 @@ class Session(SessionReads):
             SessionClosed: the session was left meanwhile; its next holder ends the request.
         """
         self._check_open()
+        check_option("reason", reason)
         active = self._state.request
         ending = active.request_id if active else self._parts.book.durable_request
         if ending is None or request_id not in (None, ending):
@@ -335,6 +334,7 @@ class Session(SessionReads):
         `final` aborts what runs, cancels what is queued and writes `session_closed`.
         """
         self._check_outside()
+        check_option("reason", reason)
         async with self._one_close:
             if final and not self.is_closed:
                 self._closing = True

@@ -93,6 +93,7 @@ _RULES: Final[Mapping[str, _Rule]] = {
     "on_lost_attempt": _one_of(OnLostAttempt),
     "priority": _one_of(Priority),
     "context": _Rule("a mapping with `environment` (text to text) and `metadata` (a mapping)", _is_context),
+    "reason": _Rule("a text", lambda value: isinstance(value, str)),
     "metadata": _Rule("a mapping by names, or None", _or_none(_is_named)),
     "owner_id": _Rule("text that UTF-8 can hold, without lone surrogates", _is_word),
     "worker_id": _Rule("text that UTF-8 can hold, without lone surrogates, or None", _or_none(_is_word)),
@@ -136,3 +137,11 @@ def check_options(config: object, names: Iterable[str]) -> None:
     for option in names:
         if option not in ELSEWHERE:
             check_option(option, getattr(config, option))
+
+
+def check_sending(priority: object, metadata: object, max_turns: object) -> None:
+    """Check the options of one input. Raises InvalidOptions."""
+    check_option("priority", priority)
+    check_option("metadata", metadata)
+    if max_turns is not None:
+        check_option("max_turns", max_turns)

@@ -1,7 +1,8 @@
 """What an Anthropic request says besides its messages.
 
-Pure; the encoder of the dialect imports it. Options that contradict each other are
-refused here, before anything is sent; what depends on the model, the server decides.
+Pure; the encoder of the dialect imports it, and `minutebook.models` to refuse options that
+contradict each other before a session is opened. What depends on the model, the server
+decides.
 """
 
 from __future__ import annotations
@@ -38,6 +39,8 @@ def fields(tools: Sequence[ToolSpec], parameters: Parameters, open_turn: bytes |
     """
     extra = parameters.extra
     check_free(extra, _RESERVED)
+    check_thinking(parameters.thinking, parameters.max_output_tokens)
+    check_temperature(parameters.temperature, parameters.thinking)
     thinking = _thinking(parameters.thinking, open_turn)
     body: dict[str, Any] = {
         "model": parameters.model,
@@ -52,14 +55,33 @@ def fields(tools: Sequence[ToolSpec], parameters: Parameters, open_turn: bytes |
     return streamed(body)
 
 
+def check_thinking(settings: ThinkingSettings | None, max_output_tokens: int | None) -> None:
+    """Refuse a budget that this API refuses, whatever the model. Raises InvalidOptions."""
+    budget = settings.budget_tokens if settings is not None else None
+    if budget is None:
+        return
+    if budget < LEAST_BUDGET_TOKENS:
+        raise InvalidOptions("thinking.budget", f"at least {LEAST_BUDGET_TOKENS} tokens", budget)
+    if max_output_tokens is not None and budget >= max_output_tokens:
+        expected = f"fewer tokens than max_output_tokens, {max_output_tokens}"
+        raise InvalidOptions("thinking.budget", expected, budget)
+
+
+def check_temperature(temperature: float | None, thinking: ThinkingSettings | None) -> None:
+    """Refuse a temperature that this API refuses, whatever the model. Raises InvalidOptions."""
+    if temperature is None:
+        return
+    if thinking is not None and temperature != 1:
+        raise InvalidOptions("temperature", "None or 1, because there is thinking", temperature)
+    if not 0 <= temperature <= 1:
+        raise InvalidOptions("temperature", "a number from 0 to 1 at this API", temperature)
+
+
 def _max_tokens(parameters: Parameters) -> int:
+    if parameters.max_output_tokens is not None:
+        return parameters.max_output_tokens
     budget = parameters.thinking.budget_tokens if parameters.thinking else None
-    given = parameters.max_output_tokens
-    if given is None:
-        return DEFAULT_MAX_TOKENS + (budget or 0)
-    if budget is not None and budget >= given:
-        raise InvalidOptions("max_output_tokens", f"more than the {budget} tokens of thinking in it", given)
-    return given
+    return DEFAULT_MAX_TOKENS + (budget or 0)
 
 
 def _thinking(settings: ThinkingSettings | None, open_turn: bytes | None) -> dict[str, Any] | None:
@@ -68,8 +90,6 @@ def _thinking(settings: ThinkingSettings | None, open_turn: bytes | None) -> dic
     budget = settings.budget_tokens
     if budget is None:
         return {"type": "adaptive"}
-    if budget < LEAST_BUDGET_TOKENS:
-        raise InvalidOptions("thinking", f"at least {LEAST_BUDGET_TOKENS} budget tokens, or None", budget)
     # A turn that began without thinking (at another provider) cannot go on with it.
     if open_turn is not None and not _begins_with_thinking(open_turn):
         return None

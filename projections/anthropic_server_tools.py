@@ -24,7 +24,8 @@ _SIGNED_BY: Final = {"thinking": "signature", "redacted_thinking": "data"}
 #: How a message of the model begins; an input never does.
 ASSISTANT: Final = b'{"role":"assistant"'
 
-#: At the end of an encoded item: it has open uses. JSON is written without line ends.
+#: At the end of an encoded item: it has open uses, or results of uses in another item, if of
+#: any. JSON is written without line ends.
 _OPEN: Final = b"\n"
 
 
@@ -91,6 +92,20 @@ def unanswered(blocks: Sequence[Written]) -> frozenset[str]:
     return frozenset(block.use for block in blocks if block.use and block.use not in answers)
 
 
+def _unasked(blocks: Sequence[Written]) -> frozenset[str]:
+    """The ids of uses that have a result among the blocks and are not there themselves."""
+    uses = {block.use for block in blocks}
+    return frozenset(block.answers for block in blocks if block.answers and block.answers not in uses)
+
+
+def each_once(blocks: Sequence[Written]) -> list[Written]:
+    """The blocks without a use, or a result of one, that comes a second time."""
+    first: dict[tuple[str, str], Written] = {}
+    for block in blocks:
+        first.setdefault((block.use, block.answers), block)
+    return [b for b in blocks if not (b.use or b.answers) or first[b.use, b.answers] is b]
+
+
 def without_open(blocks: Sequence[Written]) -> list[Written]:
     """The blocks without open uses, and without the uses within these."""
     gone = set(unanswered(blocks))
@@ -101,28 +116,36 @@ def without_open(blocks: Sequence[Written]) -> list[Written]:
 
 
 def marked(item: bytes, blocks: Sequence[Written]) -> bytes:
-    """An encoded item whose open uses, if it has any, count only where the conversation goes on from it."""
-    return item + _OPEN if unanswered(blocks) else item
+    """An encoded item of which only its neighbours say whether it can go out as it is."""
+    return item + _OPEN if unanswered(blocks) or _unasked(blocks) else item
 
 
 def settled(items: Sequence[bytes]) -> list[bytes]:
     """Encoded items as they go out where they stand; empty ones are left out."""
     kept = [item for item in items if item]
-    out = [_settled(item, after) for item, after in zip(kept, [*kept, b""][1:], strict=True)]
+    out = [_settled(kept, place) if item.endswith(_OPEN) else item for place, item in enumerate(kept)]
     return [item for item in out if item]
 
 
-def _settled(item: bytes, following: bytes) -> bytes:
-    if not item.endswith(_OPEN):
-        return item
-    said, *rest = elements(f"[{item.decode()}]")
+def _settled(items: Sequence[bytes], place: int) -> bytes:
+    said, *rest = elements(f"[{items[place].decode()}]")
     blocks = [found for text in elements(members(said)["content"]) if (found := written(text))]
-    answers = following.startswith(ASSISTANT) and any(use.encode() in following for use in unanswered(blocks))
-    if answers or not following:
-        return item.removesuffix(_OPEN)
-    return b",".join(
-        part for part in (message(without_open(blocks)), *(text.encode() for text in rest)) if part
-    )
+    lost = {use for use in _unasked(blocks) if not _named_in(items[:place], use)}
+    open_uses = unanswered(blocks)
+    goes_on = not open_uses or place + 1 == len(items) or _answered_in(items[place + 1], open_uses)
+    if goes_on and not lost:
+        return items[place].removesuffix(_OPEN)
+    left = [block for block in blocks if block.answers not in lost]
+    whole = message(left if goes_on else without_open(left))
+    return b",".join(part for part in (whole, *(text.encode() for text in rest)) if part)
+
+
+def _named_in(items: Sequence[bytes], use: str) -> bool:
+    return any(use.encode() in item for item in items)
+
+
+def _answered_in(item: bytes, uses: frozenset[str]) -> bool:
+    return item.startswith(ASSISTANT) and any(use.encode() in item for use in uses)
 
 
 def _called_directly(block: Written) -> Written:

@@ -20,6 +20,7 @@ from projections.anthropic_parameters import fields
 from projections.anthropic_server_tools import (
     ASSISTANT,
     Written,
+    each_once,
     marked,
     message,
     one_line,
@@ -146,7 +147,7 @@ def _text(text: str) -> dict[str, Any]:
 
 
 def _exchange(exchange: Exchange, kept: Sequence[Block], *, own: bool) -> bytes:
-    blocks = list(_written(kept, exchange.calls, own))
+    blocks = each_once(list(_written(kept, exchange.calls, own)))
     results = [wire_json(_result(call), "result") for call in exchange.calls]
     goes_on = exchange.stop == (Stop.TOOL_CALLS if results else Stop.PAUSE)
     if not goes_on:
@@ -154,7 +155,7 @@ def _exchange(exchange: Exchange, kept: Sequence[Block], *, own: bool) -> bytes:
     elif not results:
         blocks = _stripped(blocks)
     item = b",".join(part for part in (message(blocks), _user(results) if results else b"") if part)
-    return marked(item, blocks) if goes_on else item
+    return marked(item, blocks)
 
 
 def _user(blocks: Sequence[bytes]) -> bytes:

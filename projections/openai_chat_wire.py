@@ -21,8 +21,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-import orjson
-
 from domain.ports import Block, Parameters, ToolSpec
 from projections.openai_chat_body import PLAIN, Server, fields
 from projections.request_fields import filled
@@ -30,7 +28,7 @@ from projections.transcript import CallItem, Exchange, Item, UserItem
 from projections.wire_calls import EMPTY_INPUT, wire_arguments, wire_call_id, wire_name, wire_output
 from projections.wire_families import encoded, for_model
 from projections.wire_parts import Part, parts
-from projections.wire_text import wire_json
+from projections.wire_text import read_json, wire_json
 
 API: Final = "openai-chat"
 
@@ -178,7 +176,9 @@ def _echo(block: Block, message: dict[str, Any]) -> None:
     of_call = _CALL_FIELD.fullmatch(field)
     if field in ECHOED_TEXT:
         message[field] = block.text
+    elif not (value := read_json(block.text)):
+        return
     elif field in ECHOED_JSON:
-        message[field] = orjson.loads(block.text)
+        message[field] = value
     elif of_call and int(of_call[1]) < len(message["tool_calls"]):
-        message["tool_calls"][int(of_call[1])]["extra_content"] = orjson.loads(block.text)
+        message["tool_calls"][int(of_call[1])]["extra_content"] = value

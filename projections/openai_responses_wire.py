@@ -16,8 +16,6 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-import orjson
-
 from domain.ports import Block, Parameters, ToolSpec
 from domain.values import ThinkingSettings
 from projections.openai_chat_body import effort_of, metadata, named_schema
@@ -28,7 +26,7 @@ from projections.wire_calls import EMPTY_INPUT, wire_arguments, wire_call_id, wi
 from projections.wire_families import OfFamily, encoded, for_model
 from projections.wire_order import in_order
 from projections.wire_parts import Media, Part, parts
-from projections.wire_text import wire_json
+from projections.wire_text import read_json, wire_json
 
 API: Final = "openai-responses"
 
@@ -141,7 +139,13 @@ def _without_reasoning(items: Sequence[bytes]) -> list[bytes]:
 
 
 def _is_reasoning(block: Block) -> bool:
-    return block.format == ITEM_FORMAT and orjson.loads(block.text).get("type") == "reasoning"
+    return _kept_item(block).get("type") == "reasoning"
+
+
+def _kept_item(block: Block) -> dict[str, Any]:
+    """The output item that a block holds; empty for any other block."""
+    item = read_json(block.text) if block.format == ITEM_FORMAT else None
+    return item if isinstance(item, dict) else {}
 
 
 def _exchange_items(exchange: Exchange, blocks: Sequence[Block], own: bool) -> Iterator[dict[str, Any]]:
@@ -181,9 +185,7 @@ def _block(block: Block, own: bool) -> dict[str, Any] | None:
     """The input item of a block, or None where it is not sent."""
     if block.kind == "text":
         return _message(block) if block.text.strip() else None
-    if not own or block.format != ITEM_FORMAT:
-        return None
-    item: dict[str, Any] = orjson.loads(block.text)
+    item = _kept_item(block) if own else {}
     if item.get("type") == "reasoning":
         return _reasoning(item)
     return item if item.get("type") in _SENT_BACK else None
@@ -204,8 +206,19 @@ def _message(block: Block) -> dict[str, Any]:
 
 def _reasoning(item: dict[str, Any]) -> dict[str, Any] | None:
     """Reasoning as it goes back, or None where only the server knows what it was."""
-    kept = {key: item[key] for key in ("encrypted_content", "content") if item.get(key)}
-    return {"type": "reasoning", "summary": item.get("summary") or [], **kept} if kept else None
+    kinds = (("encrypted_content", str), ("content", list))
+    kept = {key: item[key] for key, kind in kinds if item.get(key) and isinstance(item[key], kind)}
+    return {"type": "reasoning", "summary": _summary(item.get("summary")), **kept} if kept else None
+
+
+def _summary(summary: Any) -> list[Any]:
+    """The parts of a summary that are parts of one: any other has the whole history refused."""
+    parts_of = summary if isinstance(summary, list) else ()
+    return [
+        part
+        for part in parts_of
+        if isinstance(part, dict) and part.get("type") == "summary_text" and isinstance(part.get("text"), str)
+    ]
 
 
 def _call(call: CallItem, *, custom: bool) -> dict[str, Any]:
@@ -217,10 +230,8 @@ def _call(call: CallItem, *, custom: bool) -> dict[str, Any]:
 
 def _free_form(arguments: str) -> str:
     """The text that the accumulator put into an object."""
-    try:
-        text = orjson.loads(arguments)["input"]
-    except (orjson.JSONDecodeError, KeyError, TypeError):
-        return arguments
+    value = read_json(arguments)
+    text = value.get("input") if isinstance(value, dict) else None
     return text if isinstance(text, str) else arguments
 
 

@@ -21,5 +21,5 @@ def streamed(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def filled(text: str | None) -> str | None:
-    """A text with something in it, otherwise None: servers refuse blank ones."""
+    """A text with something in it, otherwise None: some servers refuse blank ones."""
     return text if text and text.strip() else None

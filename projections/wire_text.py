@@ -46,6 +46,14 @@ def wire_json(value: Any, where: str) -> bytes:
         return _scrubbed_json(value, where)
 
 
+def read_json(text: str) -> Any:
+    """The value that kept text says, or None where it is no JSON: it may come from a foreign journal."""
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return None
+
+
 def _scrubbed_json(value: Any, where: str) -> bytes:
     try:
         return orjson.dumps(scrub(value))

@@ -16,10 +16,11 @@ from pydantic import ValidationError
 from domain import inputs, model_attempt, permission, request, tool
 from domain.canonical import digest as digest_of
 from domain.decider import Command, EndRequest, OnCall, SettleEffect
-from domain.errors import InvalidOptions, RecoveryRejected, preview
+from domain.errors import InvalidOptions, RecoveryRejected
 from domain.model_attempt import AttemptState, keep
 from domain.next_steps import Action, Step, next_steps
 from domain.ports import Response
+from domain.preview import preview
 from domain.state import CallState, State
 from domain.values import Verdict
 

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from domain.envelope import Recorded, Stored
-from domain.errors import Corrupt, JournalBlocked, Rejected, RuleViolated, preview
+from domain.errors import Corrupt, JournalBlocked, Rejected, RuleViolated
 from domain.lifecycle import advance
+from domain.preview import preview
 from domain.state import State
 
 #: What folding data of a stranger may raise besides the domain's own errors.

@@ -145,7 +145,11 @@ def _refused(status: int, kind: str, failed_as: str) -> HostileStream:
     )
 
 
-_DEEP: Final = '{"a":' * 1005 + "1" + "}" * 1005
+def _nested(depth: int) -> str:
+    return '{"a":' * depth + "1" + "}" * depth
+
+
+_DEEP: Final = _nested(1005)
 _THOUGHT: Final = {"type": "thinking", "thinking": "", "signature": ""}
 
 #: Only this dialect can get these wrong.
@@ -231,6 +235,23 @@ STREAMS: Final[dict[str, HostileStream]] = {
     "a provider's result without its tool": _odd(
         _start({"type": "web_search_tool_result", "tool_use_id": "srvtoolu_9", "content": []}), _stop()
     ),
+    "a provider's tool as deep as can be read": _block(
+        orjson.Fragment(
+            '{"type":"server_tool_use","id":"srvtoolu_1","name":"x","input":' + _nested(900) + "}"
+        ),
+    ),
+    "a provider's result twice": _odd(
+        _start({"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {}}),
+        _stop(),
+        *[
+            step
+            for index in (6, 7)
+            for step in (
+                _start({"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": []}, index),
+                _stop(index),
+            )
+        ],
+    ),
     "thinking without its signature": _odd(
         _start(_THOUGHT), _delta({"type": "thinking_delta", "thinking": "hm"}, 5), _stop()
     ),
@@ -243,12 +264,8 @@ STREAMS: Final[dict[str, HostileStream]] = {
         _delta({"type": "citations_delta", "citation": 5}),
     ),
     "half of a character in each piece": _odd(
-        Raw(
-            b'data: {"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"\\ud83d"}}\n\n'
-        ),
-        Raw(
-            b'data: {"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"\\ude00"}}\n\n'
-        ),
+        _delta(orjson.Fragment('{"type":"text_delta","text":"\\ud83d"}')),
+        _delta(orjson.Fragment('{"type":"text_delta","text":"\\ude00"}')),
     ),
     "a lone surrogate in the input": _block(
         _tool_use({}),

@@ -227,6 +227,6 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 def pytest_unconfigure(config: pytest.Config) -> None:
     """Leave everything as it was."""
-    undoing: list[Callable[[], None]] = config.stash[_UNDO]
+    undoing: list[Callable[[], None]] = config.stash.get(_UNDO, [])  # empty: it never began
     for undo in reversed(undoing):
         undo()

@@ -336,4 +336,6 @@ def _framing() -> dict[str, HostileStream]:
     }
 
 
+#: Read by what all dialects share.
+SHARED: Final = frozenset({*_counts(), *_framing()})
 STREAMS: Final = _streams()

@@ -51,7 +51,10 @@ def test_every_provider_type_is_told(kind: ProviderType) -> None:
     ("told", "has"),
     [
         ("anthropic messages", anthropic_messages.CAPABILITIES),
-        ("openai responses", openai_responses.CAPABILITIES),
+        *(
+            (f"{kind} responses", openai_responses.capabilities_of(kind))
+            for kind in ("openai", "azure-openai", "deepseek", "openai-compatible")
+        ),
         *((f"{kind} chat", known.capabilities) for kind, known in CHAT_TYPES.items()),
     ],
     ids=lambda each: each if isinstance(each, str) else "",

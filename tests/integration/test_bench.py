@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 
 def test_a_tiny_run_measures_judges_and_writes_its_json(tmp_path: Path) -> None:
     out = tmp_path / "run.json"
-    only = "disk,c1,t1_ours_memory,t1_floor_memory,count_1,r1_short"
+    only = "disk,c1,t1_floor_memory,t2_ours_4,count_1,r1_short"
     command = [sys.executable, "-m", "bench", "--profile", "tiny", "--only", only, "--out", str(out)]
     done = subprocess.run(
         [*command, "--rounds", "1"], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False

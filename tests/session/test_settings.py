@@ -213,6 +213,8 @@ MESSAGES: dict[str, tuple[dict[str, Any], str]] = {
         {"thinking": mb.Thinking(budget=2000), "max_output_tokens": 2000},
         "thinking.budget",
     ),
+    "a temperature beside thinking": ({"thinking": mb.Thinking(), "temperature": 0.3}, "temperature"),
+    "a temperature above the highest": ({"temperature": 1.5}, "temperature"),
     "thinking below the least": ({"thinking": mb.Thinking(budget=1000)}, "thinking.budget"),
 }
 

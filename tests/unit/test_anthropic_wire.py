@@ -419,8 +419,8 @@ def test_a_turn_that_began_without_thinking_goes_on_without() -> None:
 
 
 BAD = [
-    (Parameters("m", thinking=ThinkingSettings(1023)), "thinking"),
-    (Parameters("m", thinking=ThinkingSettings(2048), max_output_tokens=2048), "max_output_tokens"),
+    (Parameters("m", thinking=ThinkingSettings(1023)), "thinking.budget"),
+    (Parameters("m", thinking=ThinkingSettings(2048), max_output_tokens=2048), "thinking.budget"),
     (Parameters("m", extra={"messages": []}), "extra"),
     (Parameters("m", extra={"system": "x"}), "extra"),
     (Parameters("m", extra={"tools": {}, "model": "n"}), "extra"),

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from adapters.openai_responses_accumulator import ResponsesAccumulator
+from adapters.openai_responses_items import MAX_ITEMS
 from domain.errors import ModelFailed
 from domain.ports import CallInput, DeclaredCall, Response, Signal, Text, Thinking
 from minutebook.testing.responses_replies import output_items, response_events
@@ -148,3 +149,12 @@ def test_an_end_without_anything_is_no_answer() -> None:
     accumulator.add({"type": "response.completed", "response": {}})
     with pytest.raises(ModelFailed, match="empty_response"):
         accumulator.response()
+
+
+def test_an_answer_has_so_many_items_and_no_more() -> None:
+    accumulator = ResponsesAccumulator()
+    done = {"type": "response.output_item.done", "item": {"type": "message", "content": []}}
+    for _ in range(MAX_ITEMS):
+        accumulator.add(done)
+    with pytest.raises(ModelFailed, match="response_too_large"):
+        accumulator.add(done)

@@ -125,6 +125,13 @@ def test_what_is_stored_can_be_found_by_its_attempt() -> None:
     sent = body(attempt_key="s1/r1.t1.a1", store=True, extra={"metadata": {"team": "x"}})
     assert sent["store"] is True
     assert sent["metadata"] == {"minutebook_attempt": "s1/r1.t1.a1", "team": "x"}
+    sent = body(attempt_key="s1/r1.t1.a1", store=True, extra={"metadata": {"minutebook_attempt": "x"}})
+    assert sent["metadata"] == {"minutebook_attempt": "s1/r1.t1.a1"}, "the key is ours"
+
+
+def test_a_blank_system_prompt_is_none() -> None:
+    assert "instructions" not in body(system_prompt=" \n")
+    assert body(system_prompt="Be brief.")["instructions"] == "Be brief."
 
 
 def test_extra_fields_are_added_merged_or_take_others_out() -> None:

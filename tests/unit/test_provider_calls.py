@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import sys
+from types import FrameType
 from typing import Any
 
 import pytest
 
 from adapters.answer_stream import AnswerStream
+from adapters.joined_text import JoinedText
 from adapters.openai_chat_accumulator import ChatAccumulator
+from adapters.openai_chat_calls import CallCollector
 from domain.limits import MAX_CALLS_PER_RESPONSE
 from domain.ports import Block, CallInput, DeclaredCall, Response, Signal
 from domain.values import Stop
@@ -85,6 +89,11 @@ def response(*chunks: dict[str, Any]) -> Response:
             [("c1", "f", "{}")],
             id="name repeated in every piece",
         ),
+        pytest.param(
+            [entry(0, "", "f", "{}"), entry(0, "", "f", " \n"), entry(0, "", "f", "{}")],
+            [("", "f", "{} \n"), ("", "f", "{}")],
+            id="white space behind a whole call",
+        ),
         pytest.param([entry(0, "c1", "f", {"a": 1})], [("c1", "f", '{"a":1}')], id="arguments as an object"),
         pytest.param([entry(0, "c1", "f", None)], [("c1", "f", "")], id="no arguments at all"),
         pytest.param([entry(0, None, None, "{}")], [("", "", "{}")], id="neither id nor name"),
@@ -100,6 +109,23 @@ def test_pieces_of_calls_find_their_call(entries: list[Any], expected: list[tupl
         assert isinstance(signal, CallInput)
         shown[signal.index] = shown.get(signal.index, "") + signal.text
     assert shown == {i: arguments for i, (_, _, arguments) in enumerate(expected) if arguments}
+
+
+def test_pieces_are_not_joined_for_each_new_piece() -> None:
+    collector, joins = CallCollector(), 0
+
+    def count(frame: FrameType, event: str, _: object) -> None:
+        nonlocal joins
+        joins += event == "call" and frame.f_code is JoinedText.text.__code__
+
+    sys.setprofile(count)
+    try:
+        for piece in ('{"x":"', *["word "] * 500, '"}'):
+            collector.add(entry(0, "c1", "f", piece))
+    finally:
+        sys.setprofile(None)
+    assert len(collector.declared()[0].arguments) == 2508
+    assert joins == 0
 
 
 def test_p56_one_id_for_two_calls_is_two_calls() -> None:

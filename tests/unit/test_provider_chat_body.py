@@ -179,6 +179,21 @@ async def test_what_each_type_has(kind: str) -> None:
     await provider.aclose()
 
 
+@pytest.mark.parametrize(
+    ("kind", "has"),
+    [
+        ("openai", HAS["openai"]),
+        ("azure-openai", HAS["openai"]),
+        ("deepseek", HAS["deepseek"]),
+        ("openai-compatible", Capabilities(thinking=True, images=True)),
+    ],
+)
+async def test_what_each_type_has_in_the_responses_dialect(kind: str, has: Capabilities) -> None:
+    provider = make_provider(a_config(kind, api="responses"))
+    assert provider.capabilities == has
+    await provider.aclose()
+
+
 async def test_what_a_configuration_says_of_its_server_counts() -> None:
     options = {"structured_output": True, "images": False, "files": True, "thinking_field": "reasoning"}
     provider = make_provider(a_config("openai-compatible", **options))

@@ -20,7 +20,10 @@ FINE: dict[str, Any] = {
     "max_tokens": 5,
     "reasoning_effort": "high",
     "tools": [{"type": "function", "function": {"name": "look", "description": "", "parameters": {}}}],
-    "response_format": {"type": "json_schema", "json_schema": {"name": "o", "schema": {}, "strict": False}},
+    "response_format": {
+        "type": "json_schema",
+        "json_schema": {"name": "o", "schema": {"type": "object"}, "strict": False},
+    },
     "messages": [
         {"role": "system", "content": "be kind"},
         {"role": "user", "content": [{"type": "text", "text": "see"}, PICTURE, DOCUMENT]},
@@ -78,6 +81,8 @@ FAULTS: dict[str, Change] = {
     "a tool without a schema": lambda body: body["tools"][0]["function"].update(parameters=None),
     "any object as output": within(response_format={"type": "json_object"}),
     "an output of no name": lambda body: body["response_format"]["json_schema"].update(name=""),
+    "an output of no object": lambda body: body["response_format"]["json_schema"].update(schema={}),
+    "an output said to be strict": lambda body: body["response_format"]["json_schema"].update(strict=True),
     "an effort beside reasoning": within(reasoning={"effort": "high"}),
     "effort and budget": ask_both,
     "an effort of nothing": within(thinking={"type": "disabled"}),

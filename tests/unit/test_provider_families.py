@@ -9,6 +9,7 @@ import orjson
 import pytest
 
 from domain.ports import Block, Parameters
+from projections import anthropic_wire, openai_chat_wire, openai_responses_wire
 from projections.openai_chat_body import Server
 from projections.openai_chat_wire import encode_item, request_body
 from projections.transcript import CallItem, Exchange, UserItem
@@ -98,3 +99,23 @@ def test_where_reasoning_is_demanded_it_goes_back_with_answers_too() -> None:
 
 def test_items_that_say_nothing_are_left_out() -> None:
     assert for_model([b"", OfFamily.of(b"x", "claude", b""), b"y"], "gpt-5") == [b"y"]
+
+
+# --- material of foreign journals -----------------------------------------------------------
+
+ENCODERS = {
+    "openai-chat": openai_chat_wire.encode_item,
+    "openai-responses": openai_responses_wire.encode_item,
+    "anthropic-messages": anthropic_wire.encode_item,
+}
+PLACES = ("reasoning_details", "extra_content", "tool_calls/0/extra_content", "item", "thinking")
+NO_MATERIAL = ("not json", "", "[1]", "null", '"x"', "9" * 30, '{"a":NaN}', '"\ud800"')
+
+
+@pytest.mark.parametrize("api", ENCODERS)
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("text", NO_MATERIAL)
+def test_material_that_is_none_never_keeps_a_request_from_being_made(api: str, place: str, text: str) -> None:
+    said = Block("text", "hello")
+    exchange = an_exchange(said, Block("opaque", text, f"{api}/{place}"), api=api)
+    assert b"hello" in ENCODERS[api](exchange, "p")

@@ -123,6 +123,8 @@ REFUSED: list[tuple[str, str, dict[str, Any]]] = [
     ("extra", "openai", {"extra": [("seed", 1)]}),
     ("extra", "openai", {"extra": {1: 2}}),
     ("extra", "openai", {"extra": {"messages": []}}),
+    ("extra", "openai", {"api": "responses", "extra": {"previous_response_id": "resp_1"}}),
+    ("extra", "openai", {"api": "responses", "extra": {"conversation": "conv_1"}}),
     ("extra", "openai", {"extra": {"seed": 2**70}}),
     ("extra", "openai", {"extra": {"seed": object()}}),
 ]

@@ -26,7 +26,9 @@ def suite(tmp_path: Path) -> Path:
     """A suite of its own, with this project's conftest and three tests that need recordings."""
     place = tmp_path / "checkout" / "tests"
     place.mkdir(parents=True)
-    (place / "conftest.py").write_text((ROOT / "tests" / "conftest.py").read_text())
+    for needed in ("conftest.py", "corpus/canary.py"):
+        (place / needed).parent.mkdir(exist_ok=True)
+        (place / needed).write_text((ROOT / "tests" / needed).read_text())
     (place / "test_it.py").write_text(A_SUITE)
     (place.parent / "pytest.ini").write_text("[pytest]\n")
     return place.parent

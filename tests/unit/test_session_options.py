@@ -15,7 +15,7 @@ import pytest
 import minutebook as mb
 from domain.errors import InvalidOptions, MinutebookError
 from minutebook.session_options import ELSEWHERE, MAX_LEASE_TTL_MS, check_options
-from minutebook.testing.scripted import ScriptedProvider, reply
+from minutebook.testing.scripted import Gate, ScriptedProvider, call, reply
 
 NAMES = [option.name for option in fields(mb.SessionConfig)]
 
@@ -203,6 +203,60 @@ async def test_a_call_takes_every_kind_of_value_or_refuses_it(name: str) -> None
             for number in (-1, "x", None, 1.5):
                 with pytest.raises(InvalidOptions, match="offset"):
                     session.history(number)  # type: ignore[arg-type]  # wrong
+
+
+#: None of them is a reason.
+REASONS: list[Any] = [None, 5, b"x", [], {}]
+
+STOPPING: dict[str, Callable[[mb.Session, Any], Any]] = {
+    "abort": lambda s, value: s.abort(value),
+    "cancel_input": lambda s, value: s.cancel_input("i-2", value),
+    "close": lambda s, value: s.close(final=True, reason=value),
+}
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("name", STOPPING)
+async def test_a_reason_is_a_text(name: str) -> None:
+    gate = Gate()
+    config = make(provider=ScriptedProvider([[gate, *reply("x")]]))
+    async with mb.create_session(config, store=mb.memory()) as session:
+        await session.send("one")
+        await session.send("two", input_id="i-2")
+        await gate.reached()
+        for value in REASONS:
+            with pytest.raises(InvalidOptions, match="reason"):
+                await STOPPING[name](session, value)
+        assert session.is_running
+        assert len(session.pending_inputs) == 1
+        await STOPPING[name](session, "enough")
+
+
+ANSWERS: list[Callable[[Any], Any]] = [
+    lambda value: mb.Approve(updated_input=value),
+    lambda value: mb.Approve(message=value),
+    lambda value: mb.Deny(message=value),
+    lambda value: mb.ApproveCategory(message=value),
+]
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("answer", ANSWERS, ids=range(len(ANSWERS)))
+async def test_an_answer_is_taken_or_refused(answer: Callable[[Any], Any]) -> None:
+    @mb.tool
+    async def pay(what: str) -> str:
+        """Pay."""
+        return what
+
+    for value in (*KINDS, (part for part in ("x",))):
+        asking = ScriptedProvider([reply("", call("pay", {"what": "x"})), reply("done")])
+        async with mb.create_session(make(provider=asking, tools=[pay]), store=mb.memory()) as session:
+            await session.send("go")
+            await session.wait_idle()
+            (asked,) = session.interactions
+            with suppress(MinutebookError):
+                await session.respond(asked.id, answer(value), digest=asked.digest)
+            await session.wait_idle()
 
 
 @pytest.mark.anyio

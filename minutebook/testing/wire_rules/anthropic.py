@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from minutebook.testing.wire_rules import anthropic_fields
-from minutebook.testing.wire_rules.anthropic_fields import NAME, need
+from minutebook.testing.wire_rules.shared import NAME, need
 
 _ID: Final = re.compile(r"[a-zA-Z0-9_-]+")
 _SERVER_ID: Final = re.compile(r"srvtoolu_[a-zA-Z0-9_]+")

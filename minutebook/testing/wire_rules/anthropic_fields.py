@@ -5,11 +5,10 @@ Pure. `minutebook.testing.wire_rules.anthropic` is the way in.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+from minutebook.testing.wire_rules.shared import NAME, need
 
 _FIELDS: Final = frozenset(
     "cache_control container context_management inference_geo max_tokens mcp_servers messages metadata model "
@@ -18,12 +17,6 @@ _FIELDS: Final = frozenset(
 )
 _EFFORTS: Final = frozenset({"low", "medium", "high", "xhigh", "max"})
 _LEAST_BUDGET: Final = 1024
-
-
-def need(met: bool, expected: str, found: Any) -> None:
-    """Raise AssertionError where a rule is not met."""
-    if not met:
-        raise AssertionError(f"expected {expected}, got {found!r}")
 
 
 def check(body: Mapping[str, Any]) -> None:

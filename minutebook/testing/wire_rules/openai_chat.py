@@ -14,8 +14,9 @@ from typing import Any, Final
 
 import orjson
 
+from minutebook.testing.wire_rules.shared import NAME, check_named
+
 _ID: Final = re.compile(r"[A-Za-z0-9_-]{1,40}", re.ASCII)
-_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
 _DATA_URL: Final = re.compile(r"data:([a-z]+/[a-z0-9.+-]+);base64,([A-Za-z0-9+/]*={0,2})", re.ASCII)
 _EFFORT: Final = re.compile(r"[a-z]{1,16}", re.ASCII)
 
@@ -83,7 +84,7 @@ def check_tools(tools: Any) -> None:
     assert len(set(names)) == len(names), f"a name twice: {names}"
     for tool in tools:
         assert tool["type"] == "function"
-        assert _NAME.fullmatch(tool["function"]["name"]), tool
+        assert NAME.fullmatch(tool["function"]["name"]), tool
         assert isinstance(tool["function"]["description"], str)
         assert isinstance(tool["function"]["parameters"], dict)
 
@@ -93,10 +94,7 @@ def check_output(response_format: Any) -> None:
     if response_format is None:
         return
     assert response_format["type"] == "json_schema", response_format
-    named = response_format["json_schema"]
-    assert _NAME.fullmatch(named["name"])
-    assert isinstance(named["schema"], dict)
-    assert type(named["strict"]) is bool
+    check_named(response_format["json_schema"], "schema")
 
 
 def check_thinking(body: dict[str, Any]) -> None:
@@ -147,7 +145,7 @@ def _check_call(call: dict[str, Any], seen: set[str]) -> str:
     assert _ID.fullmatch(call_id), call_id
     assert call_id not in seen, f"{call_id} twice"
     seen.add(call_id)
-    assert _NAME.fullmatch(call["function"]["name"]), call
+    assert NAME.fullmatch(call["function"]["name"]), call
     assert isinstance(orjson.loads(call["function"]["arguments"]), dict), call
     assert isinstance(call.get("extra_content", {}), dict), call
     return call_id
