@@ -19,7 +19,7 @@ import orjson
 from adapters.model_failures import failed
 from adapters.sse import EventReader, ServerEvent
 from domain.errors import ModelFailed
-from domain.ports import Response, Signal
+from domain.model_ports import Response, Signal
 
 #: More than this in one answer is refused. A token costs about 300 bytes of stream.
 MAX_ANSWER_BYTES: Final = 64 * 1024 * 1024

@@ -16,7 +16,7 @@ from adapters.answer_stream import parsed
 from adapters.anthropic_blocks import PartialBlock, raw_members, read_block, read_elements, read_members
 from adapters.anthropic_usage import counts
 from adapters.model_failures import error_of, failed, from_error
-from domain.ports import Block, Response, Signal
+from domain.model_ports import Block, Response, Signal
 from domain.values import CUT_STOPS, Stop
 from projections.anthropic_wire import ENDING
 from projections.raw_json import joined

@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 
 from adapters.joined_text import JoinedText
 from adapters.model_failures import failed
-from domain.ports import Block, CallInput, DeclaredCall, Signal, Text, Thinking
+from domain.model_ports import Block, CallInput, DeclaredCall, Signal, Text, Thinking
 from projections.anthropic_wire import API, INCOMPLETE, TEXT_FIELDS
 from projections.raw_json import elements, exact_json, is_object, joined, members, string
 from projections.wire_order import call_mark

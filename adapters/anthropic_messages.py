@@ -16,7 +16,7 @@ from adapters.answer_stream import AnswerStream
 from adapters.anthropic_accumulator import MessageAccumulator, read_event
 from adapters.anthropic_client import anthropic_client, anthropic_connection, post
 from adapters.connection import ConnectionOptions
-from domain.ports import Capabilities, Parameters, Signal, ToolSpec
+from domain.model_ports import Capabilities, Parameters, Signal, ToolSpec
 from projections.anthropic_wire import API, encode_item, request_body
 from projections.transcript import Item
 

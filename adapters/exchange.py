@@ -24,7 +24,8 @@ from adapters.model_failures import failed, from_status, told
 from domain import masking
 from domain.errors import ModelFailed
 from domain.masking import Watched
-from domain.ports import Identified, Probe, Signal
+from domain.model_ports import Identified, Signal
+from domain.ports import Probe
 
 #: How long to wait, after the terminal marker, for the end that lets the connection be used again.
 _DRAIN_S: Final = 0.05

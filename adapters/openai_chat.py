@@ -17,7 +17,7 @@ from adapters.openai_chat_accumulator import ChatAccumulator
 from adapters.openai_chat_types import chat_type
 from adapters.openai_client import openai_client, openai_connection, post
 from adapters.openai_lookup import ChatLookup, Shelf
-from domain.ports import Capabilities, Found, LostAttempt, Parameters, Signal, ToolSpec
+from domain.model_ports import Capabilities, Found, LostAttempt, Parameters, Signal, ToolSpec
 from projections.openai_chat_body import Server
 from projections.openai_chat_wire import API, encode_item, request_body
 from projections.transcript import Item

@@ -19,7 +19,7 @@ from adapters.model_failures import error_of, failed, from_error
 from adapters.openai_chat_calls import CallCollector
 from adapters.openai_chat_text import ReasoningDetails, merged, text_of
 from domain.errors import ValueRefused
-from domain.ports import Block, CallInput, Identified, Response, Signal, Text, Thinking
+from domain.model_ports import Block, CallInput, Identified, Response, Signal, Text, Thinking
 from domain.values import CUT_STOPS, Stop
 from projections.openai_chat_wire import FORMAT_PREFIX
 from projections.wire_text import wire_json

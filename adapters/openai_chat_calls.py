@@ -21,7 +21,7 @@ import orjson
 from adapters.answer_facts import check_number_of_calls
 from adapters.joined_text import JoinedText
 from adapters.openai_chat_text import merged
-from domain.ports import CallInput, DeclaredCall
+from domain.model_ports import CallInput, DeclaredCall
 from projections.wire_text import scrub, wire_json
 
 

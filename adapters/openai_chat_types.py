@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from domain.ports import Capabilities
+from domain.model_ports import Capabilities
 from projections.openai_chat_body import Server
 
 

@@ -23,7 +23,7 @@ from adapters.openai_chat_accumulator import ChatAccumulator
 from adapters.openai_client import get
 from adapters.openai_responses_accumulator import ResponsesAccumulator
 from domain.errors import ModelFailed
-from domain.ports import Found, LostAttempt, Response, Signal
+from domain.model_ports import Found, LostAttempt, Response, Signal
 from projections.openai_chat_body import ATTEMPT_METADATA
 
 #: How long the answer to a question may take; it is no model at work.

@@ -17,7 +17,7 @@ from adapters.connection import ConnectionOptions
 from adapters.openai_client import openai_client, openai_connection, post
 from adapters.openai_lookup import ResponsesLookup, Shelf
 from adapters.openai_responses_accumulator import ResponsesAccumulator
-from domain.ports import Capabilities, Found, LostAttempt, Parameters, Signal, ToolSpec
+from domain.model_ports import Capabilities, Found, LostAttempt, Parameters, Signal, ToolSpec
 from projections.openai_responses_wire import API, encode_item, request_body
 from projections.transcript import Item
 

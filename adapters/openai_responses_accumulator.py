@@ -14,7 +14,7 @@ from typing import Any, Final
 from adapters.answer_facts import given_counts, note_ids, provider_ids, within
 from adapters.model_failures import error_of, failed, from_error
 from adapters.openai_responses_items import CALLS, OutputItem, OutputItems
-from domain.ports import Block, Identified, Response, Signal
+from domain.model_ports import Block, Identified, Response, Signal
 from domain.values import Stop
 from projections.openai_responses_wire import API, CUSTOM_CALL
 from projections.wire_order import call_mark, without_last_marks

@@ -21,7 +21,7 @@ from adapters.answer_facts import check_number_of_calls
 from adapters.joined_text import JoinedText
 from adapters.model_failures import failed
 from domain.errors import ValueRefused
-from domain.ports import Block, CallInput, DeclaredCall, Signal, Text, Thinking
+from domain.model_ports import Block, CallInput, DeclaredCall, Signal, Text, Thinking
 from projections.openai_responses_wire import CUSTOM_CALL, ITEM_FORMAT, MESSAGE_FORMAT, REFUSAL_FORMAT
 from projections.wire_text import wire_json
 

@@ -12,7 +12,8 @@ from dataclasses import replace
 from typing import Any, Final, Protocol
 
 from domain.errors import InvalidOptions
-from domain.ports import Capabilities, ModelProvider, Probe
+from domain.model_ports import Capabilities, ModelProvider
+from domain.ports import Probe
 
 
 class ProviderSettings(Protocol):

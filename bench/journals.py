@@ -21,7 +21,7 @@ from bench.conversations import Place
 from bench.ours.talking import OfflineProvider, config
 from bench.workload import PROMPT, Metrics
 from domain.envelope import commitment, genesis, link
-from domain.ports import Signal
+from domain.model_ports import Signal
 
 #: The session that is measured. Names of copies have the same length.
 SESSION: Final = "session-0000"

@@ -358,7 +358,7 @@ class CallDeclared(BaseModel):
 
 
 class BlockKept(BaseModel):
-    """One block of a response, as accumulated strings (see `domain.ports.Block`)."""
+    """One block of a response, as accumulated strings (see `domain.model_ports.Block`)."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     kind: Literal["text", "opaque"]

@@ -19,7 +19,7 @@ from domain import ids
 from domain.envelope import Recorded
 from domain.errors import ModelFailed, RuleViolated
 from domain.events import Payload
-from domain.ports import Found, LostAttempt, Response
+from domain.model_ports import Found, LostAttempt, Response
 from domain.rules import need
 
 # --- commands -------------------------------------------------------------------

@@ -16,18 +16,18 @@ _siblings.check()
 if TYPE_CHECKING:  # the same names once more, for type checkers and editors
     from domain import errors as errors
     from domain.errors import MinutebookError as MinutebookError
+    from domain.model_ports import AttemptLookup as AttemptLookup
+    from domain.model_ports import Block as Block
+    from domain.model_ports import Capabilities as Capabilities
+    from domain.model_ports import DeclaredCall as DeclaredCall
+    from domain.model_ports import Found as Found
+    from domain.model_ports import LostAttempt as LostAttempt
+    from domain.model_ports import ModelProvider as ModelProvider
+    from domain.model_ports import Parameters as Parameters
+    from domain.model_ports import Response as Response
+    from domain.model_ports import ToolSpec as ToolSpec
     from domain.next_steps import Action as Action
     from domain.next_steps import Who as Who
-    from domain.ports import AttemptLookup as AttemptLookup
-    from domain.ports import Block as Block
-    from domain.ports import Capabilities as Capabilities
-    from domain.ports import DeclaredCall as DeclaredCall
-    from domain.ports import Found as Found
-    from domain.ports import LostAttempt as LostAttempt
-    from domain.ports import ModelProvider as ModelProvider
-    from domain.ports import Parameters as Parameters
-    from domain.ports import Response as Response
-    from domain.ports import ToolSpec as ToolSpec
     from domain.values import Interrupt as Interrupt
     from domain.values import OnLostAttempt as OnLostAttempt
     from domain.values import PermissionMode as PermissionMode
@@ -106,7 +106,7 @@ _EXPORTS: Final = {
         "Action",
         "Who",
     ),
-    "domain.ports": (
+    "domain.model_ports": (
         "AttemptLookup",
         "Block",
         "Capabilities",

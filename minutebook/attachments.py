@@ -17,7 +17,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from domain.ports import Blob, Capabilities, JournalReader
+from domain.model_ports import Capabilities
+from domain.ports import Blob, JournalReader
 from domain.references import media_parts
 from projections.transcript import Exchange, Item, UserItem
 from recovery.blobs import read_blob

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from domain import budget, session
 from domain.budget import Limits, SetBudget
 from domain.decider import Command
-from domain.ports import ModelProvider
+from domain.model_ports import ModelProvider
 from domain.settings import Settings
 from domain.state import State
 from minutebook.budget import check_unspent

@@ -18,8 +18,8 @@ from domain.canonical import encode
 from domain.decider import Command, OnCall, Reject, Schedule, StartAttempt
 from domain.errors import ArgumentsRefused, InvalidOptions
 from domain.limits import MAX_PAYLOAD_BYTES
+from domain.model_ports import AttemptLookup, ModelProvider, Parameters, RunsTools
 from domain.next_steps import Action, Step
-from domain.ports import AttemptLookup, ModelProvider, Parameters, RunsTools
 from domain.preview import preview
 from domain.settings import Settings
 from domain.state import CallState, State

@@ -14,7 +14,7 @@ from domain import budget as budget_rules
 from domain import session as session_rules
 from domain.decider import Command
 from domain.errors import InvalidOptions
-from domain.ports import ModelProvider
+from domain.model_ports import ModelProvider
 from domain.settings import Settings
 from domain.state import State
 from domain.values import Effective

@@ -12,7 +12,8 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from domain.errors import InvalidOptions
-from domain.ports import Clock, Holder, ModelProvider, Probe, StoreDescription
+from domain.model_ports import ModelProvider
+from domain.ports import Clock, Holder, Probe, StoreDescription
 from minutebook.config import SessionConfig
 from minutebook.opening import OpenSession, World
 from minutebook.provider_config import ProviderConfig

@@ -14,7 +14,8 @@ from pydantic import ValidationError
 
 from domain.errors import AssemblyFailed, InvalidOptions
 from domain.limits import MAX_TURNS
-from domain.ports import ModelProvider, Probe
+from domain.model_ports import ModelProvider
+from domain.ports import Probe
 from domain.settings import Settings
 from domain.values import OnLostAttempt, PermissionMode, ToolKind, Verdict
 from minutebook.budget import Budget

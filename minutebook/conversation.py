@@ -11,7 +11,8 @@ from typing import Any
 
 from domain import events as ev
 from domain.envelope import Recorded
-from domain.ports import Blob, JournalReader, ModelProvider, Parameters, ToolSpec
+from domain.model_ports import ModelProvider, Parameters, ToolSpec
+from domain.ports import Blob, JournalReader
 from minutebook.attachments import REFUSED, Attachments
 from minutebook.interactions import Decision
 from minutebook.wire import Wire

@@ -36,7 +36,8 @@ class Feed:
         self._deltas: deque[tuple[int, str, StreamEvent]] = deque()
         self._first_delta = 0
         self._dropped_part = ""
-        self._changed = anyio.Event()
+        #: There while somebody waits: most pieces of an answer wake nobody.
+        self._changed: anyio.Event | None = None
         #: Why nothing more comes at present, or for good.
         self.stopped: MinutebookError | None = None
         self.closed = False
@@ -73,6 +74,8 @@ class Feed:
 
     async def wait(self) -> None:
         """Return after the next change."""
+        if self._changed is None:
+            self._changed = anyio.Event()
         await self._changed.wait()
 
     async def durable(self, after: int) -> Sequence[Recorded]:
@@ -108,5 +111,6 @@ class Feed:
         return number
 
     def _wake(self) -> None:
-        changed, self._changed = self._changed, anyio.Event()
-        changed.set()
+        if self._changed is not None:
+            self._changed.set()
+            self._changed = None

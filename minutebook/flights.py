@@ -21,8 +21,9 @@ from domain.envelope import Actor
 from domain.errors import ModelFailed
 from domain.limits import MAX_RESPONSE_ID_CHARACTERS
 from domain.model_attempt import AttemptState
+from domain.model_ports import Found, Identified, Response, Text, Thinking
 from domain.next_steps import evaluating, stop
-from domain.ports import Blob, Found, Identified, Probe, Response, Text, Thinking, Timer
+from domain.ports import Blob, Probe, Timer
 from domain.values import ActorKind, Verdict
 from minutebook import stream_events as se
 from minutebook.carrying import AskHandler, AskPerson, RunTool, SendRequest
@@ -97,7 +98,7 @@ class Flights:
         self._tasks, self._feed = tasks, feed
         self._probe, self._timer = probe, timer
         self._flying: dict[str, _Flight] = {}
-        self._wake = anyio.Event()
+        self._woken: anyio.Event | None = None
 
     @property
     def in_flight(self) -> frozenset[str]:
@@ -112,7 +113,9 @@ class Flights:
 
     async def wait(self, until: float | None = None) -> None:
         """Return when something landed, when somebody called `wake`, or at a moment of the timer."""
-        woken = self._wake
+        if self._woken is None:
+            self._woken = anyio.Event()
+        woken = self._woken
         if until is None:
             await woken.wait()
             return
@@ -127,8 +130,9 @@ class Flights:
 
     def wake(self) -> None:
         """Let the loop look again."""
-        woken, self._wake = self._wake, anyio.Event()
-        woken.set()
+        if self._woken is not None:
+            self._woken.set()
+            self._woken = None
 
     def tell_to_stop(self, subject: str, reason: str) -> None:
         """Ask a flight to end; it lands by itself.

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from domain.errors import InvalidOptions, SendRejected
-from domain.ports import Blob, Capabilities, MediaLimits
+from domain.model_ports import Capabilities, MediaLimits
+from domain.ports import Blob
 from minutebook.media_types import BY_SUFFIX, FILE_TYPES, IMAGE_TYPES, fits_file_type, image_size, image_type
 
 #: Parts of one input, texts included.

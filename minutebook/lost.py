@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from domain import model_attempt
 from domain.errors import AssemblyFailed
+from domain.model_ports import AttemptLookup, LostAttempt
 from domain.next_steps import Action, Step, next_steps
-from domain.ports import AttemptLookup, LostAttempt
 from domain.state import State
 from minutebook.models import Providers
 

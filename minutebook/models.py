@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from domain.errors import AssemblyFailed, CapabilityUnsupported, InvalidOptions
-from domain.ports import ModelProvider
+from domain.model_ports import ModelProvider
 from domain.settings import Settings
 from domain.values import ThinkingSettings
 from projections.anthropic_parameters import check_temperature, check_thinking

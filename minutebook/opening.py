@@ -27,7 +27,8 @@ from domain.errors import (
     SessionExists,
     SessionNotFound,
 )
-from domain.ports import Holder, IdSource, Journal, LeaseRow, ModelProvider, StoreDescription, Timer
+from domain.model_ports import ModelProvider
+from domain.ports import Holder, IdSource, Journal, LeaseRow, StoreDescription, Timer
 from domain.state import State
 from minutebook import beginning
 from minutebook.answers import Answers

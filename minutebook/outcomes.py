@@ -10,7 +10,8 @@ from domain.canonical import encode
 from domain.decider import Command
 from domain.errors import ModelFailed, ValueRefused
 from domain.limits import MAX_CALLS_PER_RESPONSE, MAX_PAYLOAD_BYTES
-from domain.ports import Blob, Response
+from domain.model_ports import Response
+from domain.ports import Blob
 from domain.values import Interrupt, SideEffect
 from minutebook import known_secrets
 from minutebook.carrying import RunTool

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Final
 
 from domain.errors import InvalidOptions
-from domain.ports import ModelProvider
+from domain.model_ports import ModelProvider
 from minutebook.provider_config import WORD, ProviderConfig, is_word
 from minutebook.provider_options import ProviderType
 

@@ -18,7 +18,8 @@ from domain.limits import (
     MAX_PENDING_MEDIA_BYTES,
     MAX_UNSETTLED_EFFECTS,
 )
-from domain.ports import Capabilities, Journal, Receipt
+from domain.model_ports import Capabilities
+from domain.ports import Journal, Receipt
 from domain.state import State
 from domain.values import ActorKind, Priority
 from minutebook.carrying import context_of

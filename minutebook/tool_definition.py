@@ -17,7 +17,7 @@ from pydantic import BaseModel
 
 from domain import canonical
 from domain.errors import InvalidOptions, ValueRefused
-from domain.ports import ToolSpec
+from domain.model_ports import ToolSpec
 from domain.values import Interrupt, SideEffect, ToolKind, Verdict
 from minutebook.tool_signature import read_signature
 

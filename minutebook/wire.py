@@ -11,7 +11,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
 
 from domain import canonical
-from domain.ports import JournalReader, ModelProvider, Parameters, ToolSpec
+from domain.model_ports import ModelProvider, Parameters, ToolSpec
+from domain.ports import JournalReader
 from minutebook.attachments import Attachments, weight
 from projections.transcript import Item, UserItem
 

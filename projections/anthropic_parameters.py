@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from domain.errors import InvalidOptions
-from domain.ports import Parameters, ToolSpec
+from domain.model_ports import Parameters, ToolSpec
 from domain.values import ThinkingSettings
 from projections.request_fields import check_free, filled, streamed
 

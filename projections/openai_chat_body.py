@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from domain.errors import InvalidOptions
-from domain.ports import Parameters, ToolSpec
+from domain.model_ports import Parameters, ToolSpec
 from domain.values import ThinkingSettings
 from projections.request_fields import check_free, streamed
 from projections.strict_schema import is_strict

@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from domain.ports import Block, Parameters, ToolSpec
+from domain.model_ports import Block, Parameters, ToolSpec
 from projections.openai_chat_body import PLAIN, Server, fields
 from projections.request_fields import filled
 from projections.transcript import CallItem, Exchange, Item, UserItem

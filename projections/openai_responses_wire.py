@@ -16,7 +16,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from domain.ports import Block, Parameters, ToolSpec
+from domain.model_ports import Block, Parameters, ToolSpec
 from domain.values import ThinkingSettings
 from projections.openai_chat_body import effort_of, metadata, named_schema
 from projections.request_fields import check_free, filled, streamed

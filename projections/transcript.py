@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from domain import events as ev
 from domain.envelope import Recorded
-from domain.ports import Block
+from domain.model_ports import Block
 
 #: The event types that the projector folds.
 TYPES: Final = frozenset(

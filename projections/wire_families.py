@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from domain.ports import Block
+from domain.model_ports import Block
 from projections.transcript import Exchange
 
 _VENDOR: Final = re.compile(r"[A-Za-z]+\.(?=.)")

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from domain.ports import Block
+from domain.model_ports import Block
 from projections.transcript import CallItem
 
 _MARK: Final = re.compile(r"[a-z0-9-]+/calls/(\d{1,4})", re.ASCII)

@@ -29,22 +29,9 @@ from domain.errors import (
 )
 from domain.events import ResponseKept
 from domain.model_attempt import response_of
+from domain.model_ports import AttemptLookup, Found, LostAttempt, ModelProvider, Response
 from domain.next_steps import Step, Who, next_steps
-from domain.ports import (
-    AttemptLookup,
-    Batch,
-    Clock,
-    CommitStatus,
-    Found,
-    Holder,
-    IdSource,
-    Journal,
-    LeaseRow,
-    LostAttempt,
-    ModelProvider,
-    Receipt,
-    Response,
-)
+from domain.ports import Batch, Clock, CommitStatus, Holder, IdSource, Journal, LeaseRow, Receipt
 from domain.values import ActorKind
 from recovery.decisions import (
     Abandon,

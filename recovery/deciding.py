@@ -20,8 +20,9 @@ from domain.entry import Entry
 from domain.envelope import Fence
 from domain.errors import InvalidOptions, RecoveryRejected, SessionNotFound
 from domain.events import ResponseKept
+from domain.model_ports import Block, DeclaredCall, Response
 from domain.next_steps import Who, next_steps
-from domain.ports import Block, DeclaredCall, Receipt, Response, SessionRow
+from domain.ports import Receipt, SessionRow
 from recovery import stores
 from recovery.coordinator import RecoveryCoordinator
 from recovery.decisions import (

@@ -18,8 +18,8 @@ from domain.canonical import digest as digest_of
 from domain.decider import Command, EndRequest, OnCall, SettleEffect
 from domain.errors import InvalidOptions, RecoveryRejected
 from domain.model_attempt import AttemptState, keep
+from domain.model_ports import Response
 from domain.next_steps import Action, Step, next_steps
-from domain.ports import Response
 from domain.preview import preview
 from domain.state import CallState, State
 from domain.values import Verdict

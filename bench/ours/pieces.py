@@ -18,7 +18,7 @@ from bench.floor import Sqlite
 from bench.measure import resident_kib
 from bench.ours.talking import OfflineProvider, Ours, config
 from bench.workload import PROMPT, Metrics, model_name
-from domain.ports import Signal
+from domain.model_ports import Signal
 
 READERS: Final = 8
 WARM_UP: Final = 3

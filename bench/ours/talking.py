@@ -18,7 +18,8 @@ import minutebook as mb
 from adapters.sqlite_driver import sqlite_version
 from bench.chat_calls import sdk_client
 from bench.workload import PROMPT, TOOL_RESULT, Conversation, model_name, piece
-from domain.ports import EVERYTHING, Block, DeclaredCall, Response, Signal, StoreDescription, Text
+from domain.model_ports import EVERYTHING, Block, DeclaredCall, Response, Signal, Text
+from domain.ports import StoreDescription
 from projections.openai_chat_wire import API, encode_item, request_body
 
 _STOPS: Final = {"stop": mb.Stop.END, "tool_calls": mb.Stop.TOOL_CALLS}

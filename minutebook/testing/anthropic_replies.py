@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import orjson
 
-from domain.ports import DeclaredCall
+from domain.model_ports import DeclaredCall
 from minutebook.testing.chat_replies import EVENT_STREAM, JSON, cut
 from minutebook.testing.fake_server import NO_FAULTS, Faults, Reply
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from domain.errors import ModelFailed
-from domain.ports import CallInput, ModelProvider, Response, Signal, Text, Thinking
+from domain.model_ports import CallInput, ModelProvider, Response, Signal, Text, Thinking
 
 
 @dataclass(frozen=True, slots=True)

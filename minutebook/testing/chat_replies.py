@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import orjson
 
-from domain.ports import DeclaredCall
+from domain.model_ports import DeclaredCall
 from minutebook.testing.fake_server import NO_FAULTS, Faults, Reply
 
 DONE: Final = b"data: [DONE]\n\n"

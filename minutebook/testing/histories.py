@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from domain.entry import Entry
 from domain.errors import RuleViolated
+from domain.model_ports import Response
 from domain.next_steps import NOTHING, Action, next_steps
-from domain.ports import Response
 from domain.state import State
 from domain.values import Interrupt, OnLostAttempt, SideEffect, Stop, Verdict
 from minutebook.testing.moves import carry, landings

@@ -16,7 +16,8 @@ from domain import catalogue
 from domain import events as ev
 from domain.envelope import Recorded
 from domain.errors import InvalidOptions, ModelFailed, SessionNotFound
-from domain.ports import Block, DeclaredCall, JournalReader, Response, StoreDescription
+from domain.model_ports import Block, DeclaredCall, Response
+from domain.ports import JournalReader, StoreDescription
 from minutebook.session import Session
 from minutebook.testing.replay import ReplayProvider
 from recovery.stores import open_reader

@@ -10,7 +10,16 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from domain.errors import ModelFailed, ReplayMiss
-from domain.ports import EVERYTHING, CallInput, Capabilities, Parameters, Response, Signal, Text, ToolSpec
+from domain.model_ports import (
+    EVERYTHING,
+    CallInput,
+    Capabilities,
+    Parameters,
+    Response,
+    Signal,
+    Text,
+    ToolSpec,
+)
 from projections.openai_chat_wire import API, encode_item, request_body
 from projections.transcript import Item
 

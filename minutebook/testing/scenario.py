@@ -21,8 +21,8 @@ from domain.entry import Entry
 from domain.envelope import SALT_BYTES, Draft, Fence, Recorded, Stored, genesis
 from domain.errors import Rejected
 from domain.events import Payload
+from domain.model_ports import Block, DeclaredCall, Response
 from domain.next_steps import NOTHING, Step, next_steps
-from domain.ports import Block, DeclaredCall, Response
 from domain.settings import Settings
 from domain.state import State
 from domain.values import Interrupt, Priority, SideEffect, Stop, ToolKind, Verdict

@@ -15,7 +15,7 @@ import anyio
 import orjson
 
 from domain.errors import ModelFailed
-from domain.ports import (
+from domain.model_ports import (
     EVERYTHING,
     Block,
     CallInput,

@@ -14,8 +14,8 @@ from domain import budget, ids, inputs, request, session, tool
 from domain import events as ev
 from domain.budget import Limits, SetBudget
 from domain.decider import CloseSession, EndRequest, SettleEffect
+from domain.model_ports import Response
 from domain.next_steps import NOTHING
-from domain.ports import Response
 from domain.settings import Settings
 from domain.state import State
 from domain.values import Effective, OnLostAttempt, PermissionMode, Priority, Verdict

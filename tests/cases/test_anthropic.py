@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from domain.errors import InvalidOptions
-from domain.ports import DeclaredCall
+from domain.model_ports import DeclaredCall
 from domain.values import PermissionMode, Stop
 from minutebook.provider_config import ProviderConfig
 from minutebook.testing.anthropic_replies import (

@@ -6,7 +6,7 @@ import pytest
 
 from domain.errors import ReplayMiss
 from domain.model_attempt import keep
-from domain.ports import Block, Response
+from domain.model_ports import Block, Response
 from domain.values import Stop, ToolKind
 from minutebook import stream_events as se
 from minutebook.testing.replay import ReplayProvider

@@ -16,7 +16,7 @@ from adapters.openai_chat_accumulator import ChatAccumulator
 from adapters.openai_responses import OpenAIResponsesProvider
 from adapters.openai_responses_accumulator import ResponsesAccumulator
 from domain.errors import ModelFailed
-from domain.ports import CallInput, ModelProvider, Response, Signal, Text, Thinking
+from domain.model_ports import CallInput, ModelProvider, Response, Signal, Text, Thinking
 from minutebook.testing.anthropic_replies import message_reply
 from minutebook.testing.chat_replies import chat_reply
 from minutebook.testing.fake_server import Reply

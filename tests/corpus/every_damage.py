@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from domain.envelope import Stored
-from domain.ports import Block, Response
+from domain.model_ports import Block, Response
 from domain.values import Stop
 from minutebook.testing.scripted import reply
 from tests.corpus.damage import ODD_STEP

@@ -14,7 +14,7 @@ from adapters.sqlite_store import SqliteStore
 from adapters.system import SystemClock, SystemIds
 from domain import catalogue
 from domain.errors import MinutebookError
-from domain.ports import Block, DeclaredCall, Response
+from domain.model_ports import Block, DeclaredCall, Response
 from domain.values import Stop
 from minutebook.testing.keeping import keep
 from minutebook.testing.scenario import SETTINGS, Scenario, accepted, created

@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 import pytest
 
-from domain.ports import Block, Response, Text, Thinking
+from domain.model_ports import Block, Response, Text, Thinking
 from domain.values import Stop
 from minutebook.session import Session
 from minutebook.testing.scripted import Attempt, ScriptedProvider, Sent, fail, reply

@@ -15,7 +15,7 @@ from adapters.sqlite_store import SqliteStore
 from adapters.system import SystemClock
 from domain.arguments import parse_arguments
 from domain.errors import ArgumentsRefused
-from domain.ports import Parameters
+from domain.model_ports import Parameters
 from domain.values import CUT_STOPS, ToolKind
 from minutebook.testing.fake_server import serve
 from minutebook.testing.wire_rules import CHECKS

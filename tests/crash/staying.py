@@ -17,7 +17,7 @@ import anyio
 import minutebook as mb
 from adapters.sqlite_store import SqliteStore
 from adapters.system import SystemClock
-from domain.ports import Text
+from domain.model_ports import Text
 from minutebook.testing.crash import Tell, Witness
 from minutebook.testing.scripted import Attempt, Gate, ScriptedProvider, Sent, call, reply
 from tests.crash.program import CONFLICT, decisions

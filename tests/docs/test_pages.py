@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from domain.ports import DeclaredCall
+from domain.model_ports import DeclaredCall
 from minutebook.testing.chat_replies import chat_reply
 from minutebook.testing.fake_server import Received, Reply, serve_in_thread
 from tests.docs.pages import DOCS, LANGUAGES, ROOT, Reader, anchors, blocks, commands, fits, links

@@ -13,8 +13,8 @@ from adapters import anthropic_messages, openai_responses
 from adapters.model_failures import KINDS
 from adapters.openai_chat_types import CHAT_TYPES
 from domain import limits
+from domain.model_ports import Capabilities, MediaLimits
 from domain.next_steps import Action
-from domain.ports import Capabilities, MediaLimits
 from minutebook.provider_options import ProviderType
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from domain import events as ev
 from domain.envelope import Recorded
-from domain.ports import Block, DeclaredCall, Parameters, Response, ToolSpec
+from domain.model_ports import Block, DeclaredCall, Parameters, Response, ToolSpec
 from domain.values import Stop, Verdict
 from minutebook.testing.histories import Walk, histories
 from minutebook.testing.scenario import Called, response

@@ -16,8 +16,8 @@ from domain.decider import Command, OnCall
 from domain.entry import Entry
 from domain.envelope import Recorded
 from domain.errors import ModelFailed
+from domain.model_ports import Response
 from domain.next_steps import Action, Step, Who, next_steps, stop
-from domain.ports import Response
 from domain.state import CallState, State
 from domain.values import Interrupt, Priority, Verdict
 from minutebook.testing.histories import Walk, responses, tools_of

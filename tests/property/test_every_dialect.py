@@ -9,7 +9,7 @@ import orjson
 from hypothesis import given
 from hypothesis import strategies as st
 
-from domain.ports import Parameters, ToolSpec
+from domain.model_ports import Parameters, ToolSpec
 from domain.values import ThinkingSettings
 from minutebook.testing.wire_rules import CHECKS
 from projections.transcript import Exchange, Item

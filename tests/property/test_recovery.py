@@ -16,8 +16,9 @@ from domain import unattended
 from domain.entry import Entry
 from domain.model_attempt import keep as kept_response
 from domain.model_attempt import response_of
+from domain.model_ports import Block, Response
 from domain.next_steps import Action, Step, Who, next_steps
-from domain.ports import Block, Journal, Response
+from domain.ports import Journal
 from domain.state import State
 from domain.values import Stop
 from minutebook.testing.histories import Walk, histories

@@ -13,8 +13,8 @@ from domain import snapshot
 from domain.budget import Limits
 from domain.envelope import Recorded
 from domain.lifecycle import fold
+from domain.model_ports import Response
 from domain.next_steps import Action, next_steps
-from domain.ports import Response
 from domain.state import State
 from domain.values import BudgetLevel
 from minutebook.testing.histories import Walk, histories, tools_of, worlds

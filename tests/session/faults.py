@@ -14,15 +14,7 @@ import anyio
 
 from domain.envelope import Stored
 from domain.errors import HeadConflict, LeaseLost, OutcomeUnknown, StoreTimeout, StoreWriteFailed
-from domain.ports import (
-    Batch,
-    Journal,
-    LeaseStore,
-    Receipt,
-    SessionRow,
-    Snapshot,
-    StoreDescription,
-)
+from domain.ports import Batch, Journal, LeaseStore, Receipt, SessionRow, Snapshot, StoreDescription
 from minutebook.testing.scripted import Gate
 
 #: Never reached in a test that passes.

@@ -13,7 +13,8 @@ from adapters.memory_journal import MemoryStore
 from adapters.system import SystemClock, SystemIds
 from domain import catalogue
 from domain.envelope import Fence, Recorded, open_envelope, seal
-from domain.ports import Batch, Holder, Journal, ModelProvider, Timer
+from domain.model_ports import ModelProvider
+from domain.ports import Batch, Holder, Journal, Timer
 from domain.values import Interrupt, SideEffect, ToolKind
 from minutebook.config import SessionConfig
 from minutebook.interactions import Approve, Interaction

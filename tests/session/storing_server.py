@@ -14,7 +14,7 @@ import anyio
 
 from adapters.openai_chat import OpenAIChatProvider
 from adapters.openai_responses import OpenAIResponsesProvider
-from domain.ports import DeclaredCall
+from domain.model_ports import DeclaredCall
 from minutebook.testing.chat_replies import chat_reply, error_reply
 from minutebook.testing.fake_server import NO_FAULTS, FakeServer, Faults, Received, Reply
 from minutebook.testing.responses_replies import (

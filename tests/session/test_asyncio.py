@@ -8,7 +8,7 @@ from typing import Any
 import anyio
 import pytest
 
-from domain.ports import Text
+from domain.model_ports import Text
 from domain.values import Interrupt, ToolKind, Verdict
 from minutebook.config import PermissionCall
 from minutebook.interactions import Approve, Interaction

@@ -10,7 +10,7 @@ import pytest
 
 import minutebook as mb
 from domain.errors import InvalidOptions, SendRejected
-from domain.ports import Response
+from domain.model_ports import Response
 from domain.values import BudgetLevel, Stop
 from minutebook.testing.scripted import Attempt, Gate, ScriptedProvider, call, fail, reply
 from projections.usage import Sum

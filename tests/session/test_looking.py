@@ -10,7 +10,7 @@ import pytest
 
 import minutebook as mb
 from domain.errors import InvalidOptions, ModelFailed, SessionNotFound
-from domain.ports import Response
+from domain.model_ports import Response
 from minutebook.testing import Gate, ScriptedProvider, call, fail, journal_of, replay_of, reply
 from recovery.exporting import export_session
 from tests.session.harness import Hands

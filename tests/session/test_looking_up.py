@@ -11,7 +11,7 @@ import anyio
 import pytest
 
 from domain.errors import InvalidOptions
-from domain.ports import DeclaredCall, Identified, Text
+from domain.model_ports import DeclaredCall, Identified, Text
 from domain.values import OnLostAttempt
 from minutebook.testing.chat_replies import error_reply
 from minutebook.testing.fake_server import Cut, Faults, Reply, serve

@@ -11,7 +11,7 @@ import pytest
 
 from adapters.system import SystemClock, SystemIds
 from domain.errors import InvalidOptions, RecoveryRejected
-from domain.ports import AttemptLookup, DeclaredCall, Found, Identified, LostAttempt, Response, Text
+from domain.model_ports import AttemptLookup, DeclaredCall, Found, Identified, LostAttempt, Response, Text
 from minutebook.testing.fake_server import serve
 from minutebook.testing.scripted import Gate, ScriptedProvider, reply
 from recovery.coordinator import RecoveryCoordinator

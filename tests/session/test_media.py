@@ -26,7 +26,7 @@ from adapters.system import SystemIds
 from domain.canonical import encode
 from domain.errors import CommandConflict, ModelFailed, SendRejected
 from domain.limits import MAX_PENDING_MEDIA_BYTES
-from domain.ports import EVERYTHING, Capabilities, MediaLimits
+from domain.model_ports import EVERYTHING, Capabilities, MediaLimits
 from minutebook.attachments import REFUSED
 from minutebook.session import Session
 from minutebook.testing.chat_replies import chat_reply

@@ -10,7 +10,7 @@ import pytest
 
 import minutebook as mb
 from domain.errors import AssemblyFailed, CapabilityUnsupported, InvalidOptions, SessionClosed
-from domain.ports import EVERYTHING, Block, Capabilities, Response
+from domain.model_ports import EVERYTHING, Block, Capabilities, Response
 from domain.values import Stop
 from minutebook.testing.scripted import Attempt, Gate, ScriptedProvider, call, fail, reply
 from tests.session.harness import Hands, Place, data

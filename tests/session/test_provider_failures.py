@@ -9,7 +9,7 @@ import pytest
 
 from domain.errors import ModelFailed
 from domain.limits import MAX_ATTEMPTS_PER_TURN
-from domain.ports import CallInput, Signal, Text
+from domain.model_ports import CallInput, Signal, Text
 from domain.values import OnLostAttempt
 from minutebook import stream_events as se
 from minutebook.testing.clock import ManualClock

@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 import minutebook as mb
 from domain.errors import CapabilityUnsupported, InvalidOptions
-from domain.ports import EVERYTHING, Capabilities, Parameters
+from domain.model_ports import EVERYTHING, Capabilities, Parameters
 from domain.values import ThinkingSettings
 from minutebook.testing.scripted import Gate, ScriptedProvider, call, fail, reply
 from tests.session.harness import Hands, Place, data

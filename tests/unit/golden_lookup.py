@@ -12,7 +12,7 @@ from domain import model_attempt, request, turn
 from domain.decider import StartAttempt, handle
 from domain.envelope import Draft
 from domain.inputs import AcceptInput, ApplyInput, FinishPreparation
-from domain.ports import Block, Response
+from domain.model_ports import Block, Response
 from domain.session import Create
 from domain.settings import Settings
 from domain.state import State

@@ -19,9 +19,9 @@ from domain.decider import CloseSession, EndRequest, OnCall, Reject, Schedule, S
 from domain.envelope import Fence
 from domain.errors import ModelFailed
 from domain.inputs import AcceptInput, ApplyInput, BeginPreparation, CancelInput, FinishPreparation
+from domain.model_ports import Block, Response
 from domain.next_steps import next_steps
 from domain.permission import Ask, Evaluate, Resolve
-from domain.ports import Block, Response
 from domain.session import Change, Create, Grant, Note, Resume, Revoke, SetRule
 from domain.settings import Settings
 from domain.state import State

@@ -14,7 +14,7 @@ from domain.budget import Limits
 from domain.decider import StartAttempt, handle
 from domain.envelope import Draft
 from domain.inputs import AcceptInput, ApplyInput, FinishPreparation
-from domain.ports import Response
+from domain.model_ports import Response
 from domain.session import Change, Create, Note
 from domain.settings import Settings
 from domain.state import State

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from adapters.answer_stream import AnswerStream
 from adapters.anthropic_accumulator import MessageAccumulator, read_event
 from adapters.anthropic_usage import counts
-from domain.ports import Block, CallInput, DeclaredCall, Response, Signal, Text, Thinking
+from domain.model_ports import Block, CallInput, DeclaredCall, Response, Signal, Text, Thinking
 from domain.values import CUT_STOPS, Stop
 from minutebook.testing.anthropic_replies import events_reply, message_events, message_reply
 from projections.raw_json import elements, exact_json, is_object, joined, members

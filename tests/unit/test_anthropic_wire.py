@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from domain.errors import InvalidOptions, ValueRefused
-from domain.ports import Block, Parameters, ToolSpec
+from domain.model_ports import Block, Parameters, ToolSpec
 from domain.values import Stop, ThinkingSettings
 from minutebook.testing.wire_rules import anthropic as rules
 from projections.anthropic_parameters import DEFAULT_MAX_TOKENS

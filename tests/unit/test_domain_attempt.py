@@ -13,7 +13,7 @@ from domain.errors import ModelFailed
 from domain.inputs import ApplyInput, FinishPreparation
 from domain.limits import MAX_ATTEMPTS_PER_TURN, MAX_CALLS_PER_RESPONSE
 from domain.model_attempt import Abandon, AttemptState, Fail, Identify, Reconcile
-from domain.ports import Found
+from domain.model_ports import Found
 from domain.request import Interrupt, StartRequest
 from domain.tool import Cancel
 from domain.turn import CompleteTurn, StartTurn

@@ -14,7 +14,7 @@ from domain.decider import OnCall
 from domain.errors import ModelFailed
 from domain.lifecycle import fold
 from domain.model_attempt import Abandon, Fail, Finish, Reconcile
-from domain.ports import Response
+from domain.model_ports import Response
 from domain.request import AcceptRequest
 from domain.request import Complete as CompleteRequest
 from domain.tool import Complete

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import minutebook as mb
 from domain import canonical
 from domain.errors import InvalidOptions, SendRejected
-from domain.ports import EVERYTHING, Capabilities, MediaLimits
+from domain.model_ports import EVERYTHING, Capabilities, MediaLimits
 from domain.references import media_parts
 from minutebook.input_parts import MAX_PARTS, SessionInputs, listed, prepare
 from minutebook.media_types import FILE_TYPES, IMAGE_TYPES, fits_file_type, image_size, image_type

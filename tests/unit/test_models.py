@@ -8,7 +8,7 @@ import pytest
 
 import minutebook as mb
 from domain.errors import AssemblyFailed, CapabilityUnsupported, InvalidOptions
-from domain.ports import EVERYTHING, Capabilities
+from domain.model_ports import EVERYTHING, Capabilities
 from domain.settings import Settings
 from domain.values import ThinkingSettings
 from minutebook.models import (

@@ -9,7 +9,7 @@ import pytest
 from adapters.openai_responses_accumulator import ResponsesAccumulator
 from adapters.openai_responses_items import MAX_ITEMS
 from domain.errors import ModelFailed
-from domain.ports import CallInput, DeclaredCall, Response, Signal, Text, Thinking
+from domain.model_ports import CallInput, DeclaredCall, Response, Signal, Text, Thinking
 from minutebook.testing.responses_replies import output_items, response_events
 
 CALLS = [("c0", "a", '{"n":0}'), ("c1", "b", '{"n":1}')]

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from domain.errors import InvalidOptions
-from domain.ports import Block, Parameters, ToolSpec
+from domain.model_ports import Block, Parameters, ToolSpec
 from domain.values import ThinkingSettings
 from minutebook.testing.wire_rules.openai_responses import check
 from projections.openai_responses_wire import API, encode_item, request_body

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from adapters.answer_stream import MAX_ANSWER_BYTES, AnswerStream
 from adapters.openai_chat_accumulator import ChatAccumulator
-from domain.ports import Block, Response, Signal, Text, Thinking
+from domain.model_ports import Block, Response, Signal, Text, Thinking
 from domain.values import Stop
 from minutebook.testing.chat_replies import DONE, stream_reply
 from minutebook.testing.chat_replies import delta_chunk as delta

@@ -13,7 +13,7 @@ from adapters.joined_text import JoinedText
 from adapters.openai_chat_accumulator import ChatAccumulator
 from adapters.openai_chat_calls import CallCollector
 from domain.limits import MAX_CALLS_PER_RESPONSE
-from domain.ports import Block, CallInput, DeclaredCall, Response, Signal
+from domain.model_ports import Block, CallInput, DeclaredCall, Response, Signal
 from domain.values import Stop
 from minutebook.testing.chat_replies import delta_chunk as delta
 from minutebook.testing.chat_replies import stream_reply

@@ -11,7 +11,7 @@ import pytest
 from adapters.openai_chat_types import CHAT_TYPES, chat_type
 from adapters.providers import make_provider
 from domain.errors import InvalidOptions
-from domain.ports import Capabilities, Parameters
+from domain.model_ports import Capabilities, Parameters
 from domain.values import ThinkingSettings
 from minutebook.provider_config import ProviderConfig
 from minutebook.testing.wire_rules import CHECKS

@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 from domain.errors import ModelFailed, ReplayMiss
-from domain.ports import Block, ModelProvider, Parameters, Response, Text
+from domain.model_ports import Block, ModelProvider, Parameters, Response, Text
 from domain.values import Stop
 from minutebook.testing.attempts import attempt
 from minutebook.testing.chat_replies import chat_reply

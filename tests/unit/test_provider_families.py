@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 import pytest
 
-from domain.ports import Block, Parameters
+from domain.model_ports import Block, Parameters
 from projections import anthropic_wire, openai_chat_wire, openai_responses_wire
 from projections.openai_chat_body import Server
 from projections.openai_chat_wire import encode_item, request_body

@@ -6,7 +6,7 @@ import pytest
 
 import minutebook as mb
 from domain.errors import InvalidOptions
-from domain.ports import Block, Response, Text
+from domain.model_ports import Block, Response, Text
 from minutebook.provider_config import ProviderConfig
 from minutebook.testing.scripted import ScriptedProvider
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from domain.errors import InvalidOptions, ValueRefused
-from domain.ports import Block, Parameters, ToolSpec
+from domain.model_ports import Block, Parameters, ToolSpec
 from projections.openai_chat_body import Server
 from projections.openai_chat_wire import encode_item, request_body
 from projections.transcript import CallItem, Exchange, Item, UserItem

@@ -26,7 +26,8 @@ from domain.errors import (
     StoreWriteFailed,
 )
 from domain.events import CompactionStarted
-from domain.ports import Block, CommitStatus, Holder, Journal, Receipt, Response
+from domain.model_ports import Block, Response
+from domain.ports import CommitStatus, Holder, Journal, Receipt
 from domain.values import ActorKind, OnLostAttempt, Priority, Stop, Verdict
 from minutebook.testing.keeping import keep
 from minutebook.testing.scenario import (

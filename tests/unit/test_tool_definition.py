@@ -14,7 +14,7 @@ import pytest
 from pydantic import BaseModel, Field
 
 from domain.errors import InvalidOptions
-from domain.ports import ToolSpec
+from domain.model_ports import ToolSpec
 from domain.values import Interrupt, SideEffect, ToolKind, Verdict
 from minutebook.arguments import bind
 from minutebook.tool_context import ToolContext

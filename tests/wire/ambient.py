@@ -12,7 +12,7 @@ from typing import Any, Final
 import anyio
 
 from adapters.providers import make_provider
-from domain.ports import Parameters
+from domain.model_ports import Parameters
 from minutebook.provider_config import ProviderConfig
 from minutebook.testing.attempts import attempt
 from projections.transcript import UserItem

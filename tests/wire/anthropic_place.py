@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 
 from adapters.anthropic_messages import AnthropicProvider
-from domain.ports import Parameters, Response
+from domain.model_ports import Parameters, Response
 from minutebook.testing.fake_server import FakeServer, Replies, serve
 from minutebook.testing.wire_rules import CHECKS
 from projections.transcript import CallItem, Exchange, Item, UserItem

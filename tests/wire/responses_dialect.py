@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from adapters.openai_responses import OpenAIResponsesProvider
-from domain.ports import Identified, Response
+from domain.model_ports import Identified, Response
 from minutebook.testing.attempts import Attempted
 from minutebook.testing.fake_server import FakeServer, Replies, serve
 

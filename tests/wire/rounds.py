@@ -16,7 +16,7 @@ import orjson
 from adapters.providers import make_provider
 from domain import events as ev
 from domain.envelope import Recorded
-from domain.ports import ModelProvider, Parameters, Response
+from domain.model_ports import ModelProvider, Parameters, Response
 from minutebook.provider_config import ProviderConfig
 from minutebook.testing.attempts import Attempted, attempt
 from minutebook.testing.chat_replies import recorded_reply

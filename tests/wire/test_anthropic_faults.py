@@ -11,7 +11,7 @@ import anyio
 import pytest
 
 from adapters.model_failures import KINDS
-from domain.ports import DeclaredCall, Text
+from domain.model_ports import DeclaredCall, Text
 from minutebook.testing.anthropic_replies import (
     document_reply,
     error_event,

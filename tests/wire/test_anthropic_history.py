@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from domain.model_attempt import keep
-from domain.ports import Block, Parameters, Response
+from domain.model_ports import Block, Parameters, Response
 from domain.values import ThinkingSettings
 from minutebook.testing.attempts import attempt
 from minutebook.testing.chat_replies import recorded_reply

@@ -10,7 +10,7 @@ import pytest
 
 from adapters.sqlite_store import SqliteStore
 from domain import catalogue
-from domain.ports import DeclaredCall
+from domain.model_ports import DeclaredCall
 from domain.values import Stop
 from minutebook.testing.anthropic_replies import message_reply
 from minutebook.testing.crash import Witness

@@ -12,7 +12,7 @@ from adapters.anthropic_messages import AnthropicProvider
 from adapters.http_client import explicit_http_client
 from adapters.providers import make_provider
 from domain.errors import InvalidOptions
-from domain.ports import Parameters
+from domain.model_ports import Parameters
 from minutebook.provider_config import ProviderConfig
 from minutebook.testing.anthropic_replies import error_event, error_reply, events_reply, message_reply
 from minutebook.testing.attempts import attempt

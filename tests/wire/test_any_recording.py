@@ -19,7 +19,7 @@ import orjson
 import pytest
 
 from adapters.model_failures import KINDS
-from domain.ports import Response
+from domain.model_ports import Response
 from domain.values import CUT_STOPS
 from minutebook.testing.attempts import Attempted, attempt
 from minutebook.testing.chat_replies import recorded_reply

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from adapters.providers import make_provider
-from domain.ports import ModelProvider
+from domain.model_ports import ModelProvider
 from minutebook.provider_config import ProviderConfig
 from minutebook.testing.attempts import attempt
 from minutebook.testing.chat_replies import chat_reply, delta_chunk, error_reply, stream_reply

@@ -11,7 +11,7 @@ import pytest
 
 from adapters.sqlite_store import SqliteStore
 from domain import catalogue
-from domain.ports import DeclaredCall
+from domain.model_ports import DeclaredCall
 from minutebook.testing.anthropic_replies import message_reply
 from minutebook.testing.chat_replies import chat_reply
 from minutebook.testing.crash import Ended, Witness

@@ -17,7 +17,7 @@ from anyio.abc import SocketAttribute, SocketStream
 from adapters.http_client import CappedTransport
 from adapters.model_failures import KINDS
 from adapters.openai_chat import OpenAIChatProvider
-from domain.ports import DeclaredCall, Text
+from domain.model_ports import DeclaredCall, Text
 from minutebook.testing.attempts import Attempted, attempt
 from minutebook.testing.chat_replies import chat_reply, error_reply, stream_reply
 from minutebook.testing.fake_server import Cut, Faults, Reply

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from adapters.model_failures import KINDS
-from domain.ports import Response
+from domain.model_ports import Response
 from minutebook.testing.attempts import Attempted, attempt
 from minutebook.testing.chat_replies import recorded_reply
 from minutebook.testing.fake_server import Faults, Reply

@@ -14,7 +14,7 @@ from adapters import http_client
 from adapters.openai_chat import OpenAIChatProvider
 from adapters.providers import make_provider
 from domain.errors import InvalidOptions
-from domain.ports import Parameters
+from domain.model_ports import Parameters
 from minutebook.provider_config import ProviderConfig
 from minutebook.testing.attempts import attempt
 from minutebook.testing.chat_replies import chat_reply, error_reply, stream_reply

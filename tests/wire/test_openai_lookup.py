@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from domain.ports import Found, LostAttempt
+from domain.model_ports import Found, LostAttempt
 from domain.values import Stop
 from minutebook.testing.fake_server import Received, Reply, serve
 from minutebook.testing.responses_replies import document_reply, output_items, response_document

@@ -13,7 +13,7 @@ import pytest
 
 from adapters.answer_stream import AnswerStream
 from adapters.openai_responses_accumulator import ResponsesAccumulator
-from domain.ports import Identified
+from domain.model_ports import Identified
 from minutebook.testing.attempts import Attempted, attempt
 from minutebook.testing.chat_replies import recorded_reply
 from minutebook.testing.fake_server import Cut, Faults, Reply

@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from adapters.model_failures import KINDS
-from domain.ports import DeclaredCall, Identified, Text
+from domain.model_ports import DeclaredCall, Identified, Text
 from domain.values import Stop
 from minutebook.testing.attempts import Attempted, attempt
 from minutebook.testing.chat_replies import error_reply

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import minutebook as mb
-from domain.ports import DeclaredCall
+from domain.model_ports import DeclaredCall
 from minutebook.testing.chat_replies import recorded_reply
 from minutebook.testing.fake_server import Reply
 from minutebook.testing.responses_replies import (

@@ -14,7 +14,7 @@ import orjson
 import pytest
 
 from adapters.model_failures import KINDS
-from domain.ports import Block, DeclaredCall, Response
+from domain.model_ports import Block, DeclaredCall, Response
 from minutebook.testing.attempts import Attempted
 from minutebook.testing.wire_rules import CHECKS
 from projections.openai_chat_wire import FORMAT_PREFIX

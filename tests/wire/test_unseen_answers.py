@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from adapters.providers import make_provider
-from domain.ports import DeclaredCall
+from domain.model_ports import DeclaredCall
 from domain.values import CUT_STOPS, Stop
 from minutebook.provider_config import ProviderConfig
 from minutebook.testing import responses_replies
