@@ -85,22 +85,22 @@ def _journals(large: int, copies: int, resumed: tuple[int, int]) -> tuple[Journa
 
 
 QUICK: Final = Profile(
-    rounds=3,
+    rounds=2,
     commits=60,
     writers=(16, 64),
     commits_each=12,
-    base=15,
-    many_tools=6,
-    long=60,
+    base=10,
+    many_tools=4,
+    long=50,
     long_peers=30,
-    concurrent=3,
+    concurrent=2,
     sessions=(16,),
-    pieces=400,
+    pieces=300,
     counted=100,
-    memory=120,
+    memory=100,
     resumed=(20, 200),
-    journals=_journals(300, 17, (20, 200)),
-    create_long=30,
+    journals=_journals(300, 10, (20, 200)),
+    create_long=20,
 )
 FULL: Final = replace(
     QUICK,
