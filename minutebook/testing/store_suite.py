@@ -23,7 +23,7 @@ class StoreSuite:
 
     def make_store(self, clock: Clock) -> StoreDescription:
         """An empty store whose leases run out by `clock`."""
-        raise NotImplementedError
+        raise NotImplementedError("a store's suite says how to make the store: define make_store(clock)")
 
     @pytest.fixture(autouse=True)
     def store_under_test(self, store_place: object) -> None:

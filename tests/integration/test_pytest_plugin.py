@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import zipfile
 from pathlib import Path
-
-import pytest
 
 ROOT = Path(__file__).parents[2]
 
@@ -119,28 +116,11 @@ class TestForgetful(StoreContract):
 """
 
 
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A directory with the wheel's content, as an installer would lay it."""
-    place = tmp_path_factory.mktemp("plugin")
-    subprocess.run(
-        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", place / "dist"],
-        cwd=ROOT,
-        check=True,
-        capture_output=True,
-        timeout=120,
-    )
-    (wheel,) = (place / "dist").glob("minutebook-*-py3-none-any.whl")
-    with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(place / "site")
-    return place / "site"
-
-
-def run_pytest(site: Path, project: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def run_pytest(installed: Path, project: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "error", *arguments],
         cwd=project,
-        env={"PYTHONPATH": str(site)},
+        env={"PYTHONPATH": str(installed)},
         capture_output=True,
         text=True,
         timeout=120,
@@ -148,16 +128,16 @@ def run_pytest(site: Path, project: Path, *arguments: str) -> subprocess.Complet
     )
 
 
-def test_the_fixtures_are_there_and_work(site: Path, tmp_path: Path) -> None:
+def test_the_fixtures_are_there_and_work(installed: Path, tmp_path: Path) -> None:
     (tmp_path / "test_uses.py").write_text(USES)
     (tmp_path / "child.py").write_text(CHILD)
-    done = run_pytest(site, tmp_path)
+    done = run_pytest(installed, tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "6 passed" in done.stdout
 
 
-def test_the_fixtures_are_told_of(site: Path, tmp_path: Path) -> None:
-    told = run_pytest(site, tmp_path, "--fixtures").stdout.splitlines()
+def test_the_fixtures_are_told_of(installed: Path, tmp_path: Path) -> None:
+    told = run_pytest(installed, tmp_path, "--fixtures").stdout.splitlines()
     fixtures = "scripted_session memory_store sqlite_store fake_model_server crash_probe journal_of"
     for name in fixtures.split():
         (at,) = [at for at, line in enumerate(told) if line.startswith(f"{name} -- ")]
@@ -166,9 +146,9 @@ def test_the_fixtures_are_told_of(site: Path, tmp_path: Path) -> None:
         assert "no docstring" not in told[at + 1]
 
 
-def test_a_store_that_breaks_its_contract_is_shown_where(site: Path, tmp_path: Path) -> None:
+def test_a_store_that_breaks_its_contract_is_shown_where(installed: Path, tmp_path: Path) -> None:
     """With the values that were compared: the suite's assertions are rewritten like one's own."""
     (tmp_path / "test_contract.py").write_text(CONTRACT)
-    done = run_pytest(site, tmp_path)
+    done = run_pytest(installed, tmp_path)
     assert done.returncode == 1
     assert "assert None == b'blob'" in done.stdout

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -14,11 +13,9 @@ from adapters.openai_responses import OpenAIResponsesProvider
 from domain.model_ports import Identified, Response
 from minutebook.testing.attempts import Attempted
 from minutebook.testing.fake_server import FakeServer, Replies, serve
+from tests.wire.summaries import Summary, summary
 
 Recording = dict[str, Any]
-
-#: A short text itself, or beginning, length in characters and start of the SHA-256.
-Summary = str | tuple[str, int, str]
 
 
 @dataclass(frozen=True)
@@ -41,13 +38,6 @@ class Failure:
     kind: str
     retryable: bool
     status: int | None
-
-
-def summary(text: str) -> Summary:
-    """A text, or what names a long one."""
-    if len(text) <= 60:
-        return text
-    return text[:20], len(text), hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def answer_of(found: Attempted) -> Answer:

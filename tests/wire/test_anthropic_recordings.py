@@ -7,7 +7,6 @@ its recording is only one of an answer that is no message.
 
 from __future__ import annotations
 
-import hashlib
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,11 +20,9 @@ from minutebook.testing.attempts import Attempted, attempt
 from minutebook.testing.chat_replies import recorded_reply
 from minutebook.testing.fake_server import Faults, Reply
 from tests.wire.anthropic_place import connected
+from tests.wire.summaries import Summary, summary
 
 pytestmark = pytest.mark.anyio
-
-#: A short text itself, or beginning, length in characters and start of the SHA-256.
-Summary = str | tuple[str, int, str]
 
 
 @dataclass(frozen=True)
@@ -168,12 +165,6 @@ GOLDEN: dict[str, Answer | Failure] = {
         "The two most popular colours in the world are:\n\n- Red - The", stop="length", usage=(13, 16, 12)
     ),
 }
-
-
-def summary(text: str) -> Summary:
-    if len(text) <= 60:
-        return text
-    return text[:20], len(text), hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def answer_of(response: Response, thinking: str) -> Answer:

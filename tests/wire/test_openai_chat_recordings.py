@@ -6,7 +6,6 @@ their beginning, length and SHA-256.
 
 from __future__ import annotations
 
-import hashlib
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,11 +18,9 @@ from domain.model_ports import Response
 from minutebook.testing.attempts import Attempted, attempt
 from minutebook.testing.chat_replies import recorded_reply
 from minutebook.testing.fake_server import Faults, Reply
+from tests.wire.summaries import Summary, summary
 
 pytestmark = pytest.mark.anyio
-
-#: A short text itself, or beginning, length in characters and start of the SHA-256.
-Summary = str | tuple[str, int, str]
 
 
 @dataclass(frozen=True)
@@ -218,12 +215,6 @@ GOLDEN: dict[str, Answer | Failure] = {
         opaque=("reasoning_content",),
     ),
 }
-
-
-def summary(text: str) -> Summary:
-    if len(text) <= 60:
-        return text
-    return text[:20], len(text), hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def answer_of(response: Response, thinking: str) -> Answer:

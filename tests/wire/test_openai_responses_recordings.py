@@ -17,7 +17,8 @@ from minutebook.testing.attempts import Attempted, attempt
 from minutebook.testing.chat_replies import recorded_reply
 from minutebook.testing.fake_server import Faults, Reply
 from minutebook.testing.wire_rules.openai_responses import check as check_body
-from tests.wire.responses_dialect import Answer, Failure, answer_of, connected, recordings, summary
+from tests.wire.responses_dialect import Answer, Failure, answer_of, connected, recordings
+from tests.wire.summaries import summary
 
 pytestmark = pytest.mark.anyio
 
