@@ -358,7 +358,7 @@ def _row(run: Run, case: str) -> list[str]:
         title(run, case),
         ranged(samples(run, case, "ms")),
         shown(curve[-1][1] if curve else None),
-        shown(costs, 2),
+        "in the noise" if costs is not None and costs <= 0 else shown(costs, 2),
         shown(median(run, case, "fsyncs")),
         shown(median(run, case, "written_kib")),
         run["facts"].get(case, {}).get("journal", "-"),

@@ -110,6 +110,12 @@ def test_the_table_holds_what_keeps_the_conversation_and_what_keeping_costs() ->
     assert "memory" not in block
 
 
+def test_a_cost_below_nothing_is_noise_and_no_figure() -> None:
+    run = a_run()
+    run["samples"]["t1_ours"]["cpu_ms"] = [0.5]
+    assert line(reporting.readme_block(run), "| ours as shipped |").split(" | ")[3] == "in the noise"
+
+
 def test_who_is_best_at_something_is_named_whoever_it_is() -> None:
     run = a_run()
     case, title = "t1_openai_agents", "T1 openai-agents"
