@@ -11,7 +11,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from domain import budget, compaction, ids, inputs, model_attempt, permission, request, session, tool, turn
+from domain import (
+    budget,
+    compaction,
+    ids,
+    inputs,
+    lease,
+    model_attempt,
+    permission,
+    request,
+    session,
+    tool,
+    turn,
+)
 from domain import closing as closing_commit
 from domain import events as ev
 from domain.arguments import parse_arguments
@@ -91,13 +103,14 @@ class EndRequest:
 
 @dataclass(frozen=True, slots=True)
 class CloseSession:
-    """Cancel what is pending and close for good."""
+    """Cancel what is pending, give the lease back and close for good."""
 
     reason: str
 
 
 Command = (
     session.Command
+    | lease.Command
     | inputs.Command
     | request.Command
     | turn.Command
@@ -127,6 +140,8 @@ def _drafts(state: State, command: Command, actor: Actor) -> Iterator[Draft]:
         request_id = _of_which_request(state, command)
         for payload in session.decide(command):
             yield draft(state, payload, actor, request_id=request_id)
+    elif isinstance(command, lease.Command):
+        yield from (draft(state, payload, actor) for payload in lease.decide(command))
     elif isinstance(command, _QUEUE):
         yield draft(state, inputs.decide(command), actor)
     elif isinstance(command, _INPUTS):
@@ -381,4 +396,6 @@ def _close_session(state: State, command: CloseSession, actor: Actor) -> Iterato
     for item in state.queue.pending:
         cancelled = ev.InputCancelled(input_id=item.input_id, reason=command.reason)
         yield draft(state, cancelled, actor, causation=item.sequence)
+    if state.lease is not None and state.lease.held:
+        yield draft(state, ev.LeaseReleased(reason="closed"), actor)
     yield draft(state, ev.SessionClosed(reason=command.reason), actor)

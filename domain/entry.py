@@ -17,7 +17,7 @@ from domain import canonical, catalogue, decider, lifecycle, snapshot
 from domain.envelope import Actor, Draft, Fence, Recorded, Stored, seal
 from domain.errors import Rejected, RuleViolated, ValueRefused
 from domain.limits import MAX_EVENTS_PER_COMMIT, MAX_PAYLOAD_BYTES
-from domain.next_steps import next_steps
+from domain.next_steps import Who, next_steps
 from domain.ports import Batch, Blob, Listing
 from domain.state import CommandPlace, State
 
@@ -173,6 +173,12 @@ def fingerprint(kind: str, arguments: Mapping[str, Any]) -> bytes:
 
 
 def listing(state: State) -> Listing:
-    """What listings of sessions show of a state."""
+    """What listings of sessions show of a state.
+
+    The first step that needs nobody goes before the first one, so that a session that can go
+    on is found although a question of it is open.
+    """
     status = state.session.status.value if state.session is not None else "none"
-    return Listing(status, next_steps(state)[0].action.value)
+    steps = next_steps(state)
+    shown = next((step for step in steps if step.who is Who.AUTOMATIC), steps[0])
+    return Listing(status, shown.action.value)

@@ -86,6 +86,28 @@ class SessionClosed(Payload, type="session_closed", aggregate=K.SESSION):
     reason: str = "user"
 
 
+class LeaseAcquired(Payload, type="lease_acquired", aggregate=K.SESSION):
+    """The worker that the envelope names (with its lease and token) holds the session from here on;
+    who held it before, and what became of that: given back, run out, or its process was dead."""
+
+    ttl_ms: int = Field(ge=1)
+    former_worker_id: str | None = None
+    former_token: int | None = Field(default=None, ge=1)
+    former_end: Literal["released", "ran_out", "died"] | None = None
+
+
+class LeaseReleased(Payload, type="lease_released", aggregate=K.SESSION):
+    """The holder gave the session back; nothing more is written under this lease."""
+
+    reason: Literal["handoff", "closed"]
+
+
+class HandoffCompleted(Payload, type="handoff_completed", aggregate=K.SESSION):
+    """Everything of the session has stopped at its holder; the next one begins with `next_action`."""
+
+    next_action: str
+
+
 class SettingsChanged(Payload, type="settings_changed", aggregate=K.SESSION):
     """Settings without an event of their own changed."""
 

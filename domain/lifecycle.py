@@ -14,7 +14,9 @@ from domain import (
     call_rules,
     catalogue,
     compaction,
+    envelope_rules,
     inputs,
+    lease,
     model_attempt,
     request,
     session,
@@ -66,8 +68,7 @@ def advance(state: State, event: Recorded) -> State:
     Raises:
         RuleViolated: the event may not follow; names the rule and the sequence.
     """
-    _check_envelope(state, event)
-    _check_scope(state, event)
+    envelope_rules.check(state, event)
     owed = _check_owed(state, event)
     state = replace(
         state,
@@ -85,36 +86,6 @@ def advance(state: State, event: Recorded) -> State:
 
 
 # --- envelope ---------------------------------------------------------------------------
-
-
-def _check_envelope(state: State, event: Recorded) -> None:
-    need(event.session_id == state.session_id, "every event is of this session", event)
-    need(event.sequence == state.sequence + 1, "sequences are contiguous from 1", event)
-    need(event.causation is None or 0 < event.causation < event.sequence, "causes come before", event)
-    token = event.recorded_by.token if event.recorded_by else 0
-    need(token >= state.token, "the fencing token never falls", event)
-    last = state.command
-    if event.command_index == 0:
-        need(last.is_whole, "a command's events are contiguous", event)
-        need(event.command_id != last.command_id, "a command is recorded once", event)
-    else:
-        goes_on = (event.command_id, event.command_index) == (last.command_id, last.index + 1)
-        need(goes_on, "a command's events are contiguous", event)
-        need(event.command_size == last.size, "a command's events agree on its size", event)
-    need(event.command_index < event.command_size, "an event is within its command", event)
-    if event.type in ENDS and event.command_index == 0 and state.request is not None:
-        cause = state.request.last_sequence
-        need(event.causation == cause, "an end on its own is caused by the request's last event", event)
-
-
-def _check_scope(state: State, event: Recorded) -> None:
-    scope = type(event.data).scope
-    given = (event.request_id, event.turn_id, event.model_attempt_id, event.tool_id)
-    for letter, name, value in zip("RTAC", ("request", "turn", "attempt", "call"), given, strict=True):
-        if letter in scope:
-            need(value is not None, f"{event.type} names its {name}", event)
-        elif letter.lower() not in scope:
-            need(value is None, f"{event.type} names no {name}", event)
 
 
 def _check_owed(state: State, event: Recorded) -> tuple[str, ...]:
@@ -135,6 +106,8 @@ def _apply(state: State, event: Recorded) -> State:
         return replace(state, session=session.create(event))
     if isinstance(data, ev.ToolOutcomeReconciled) and call_rules.is_unsettled(state, event.tool_id):
         return call_rules.settle(state, event)
+    if isinstance(data, ev.LeaseAcquired | ev.LeaseReleased):
+        return _lease(state, event)
     need(state.session.status is session.Status.OPEN, "the session is open", event)
     if state.request is not None and state.request.aborting:
         need(event.type not in _SEALED, "nothing of an aborted request goes on", event)
@@ -147,6 +120,8 @@ def _apply(state: State, event: Recorded) -> State:
             return _compaction(state, event)
         case ev.BudgetSet() | ev.BudgetExceeded():
             return _spent(state, budget.evolve(state.spending, event), event)
+        case ev.HandoffCompleted():
+            return _lease(state, event)
         case ev.NoticeRecorded():
             return state
         case _:
@@ -166,6 +141,18 @@ def _session(state: State, event: Recorded) -> State:
     settings = state.request.settings.changed(session.changed_values(event.data))
     changed = replace(state.request, settings=settings, settings_digest=settings.digest())
     return replace(state, request=changed)
+
+
+# --- lease ------------------------------------------------------------------------------
+
+
+def _lease(state: State, event: Recorded) -> State:
+    owed = state.owed
+    if isinstance(event.data, ev.HandoffCompleted):
+        owed = ("lease_released",)
+    elif isinstance(event.data, ev.LeaseReleased) and event.data.reason == "closed":
+        owed = ("session_closed",)
+    return replace(state, lease=lease.evolve(state.lease, event), owed=owed)
 
 
 # --- budget -----------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 from domain import model_attempt, request, session, tool
 from domain.limits import MAX_UNSETTLED_EFFECTS
@@ -57,6 +58,20 @@ class Action(StrEnum):
     # only while something is in flight
     INTERRUPT = "interrupt"
     AWAIT = "await"
+
+
+#: Actions that may need nobody, so that a session with one of them is worth a worker's look.
+#: A lost model attempt is among them: the policy of its request says whether anybody is asked.
+MAY_GO_ON: Final = frozenset(Action) - {
+    Action.NONE,
+    Action.RESOLVE_PERMISSIONS,
+    Action.ANSWER_SUSPENSIONS,
+    Action.RECONCILE_TOOL_OUTCOMES,
+    Action.RECONCILE_REQUEST_INPUTS,
+    Action.RECONCILE_REQUEST_OUTCOME,
+    Action.INTERRUPT,
+    Action.AWAIT,
+}
 
 
 class Who(StrEnum):

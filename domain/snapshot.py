@@ -16,7 +16,7 @@ from domain.limits import SNAPSHOT_INTERVAL
 from domain.ports import Snapshot
 from domain.state import State
 
-VERSION: Final = 2
+VERSION: Final = 3
 
 _ADAPTER: Final = TypeAdapter(State)
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from domain.budget import Spending
 from domain.compaction import CompactionState
 from domain.inputs import PendingInput, Queue
+from domain.lease import LeaseState
 from domain.limits import MAX_ATTEMPTS_PER_TURN
 from domain.model_attempt import AttemptState
 from domain.model_attempt import Status as Attempt
@@ -87,6 +88,7 @@ class State:
     owed: tuple[str, ...] = ()
     command: CommandPlace = field(default_factory=CommandPlace)
     token: int = 0
+    lease: LeaseState | None = None
 
     @property
     def active_turn(self) -> TurnState | None:
