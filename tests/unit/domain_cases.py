@@ -16,7 +16,7 @@ import pytest
 from domain import events as ev
 from domain import inputs, turn
 from domain.decider import OnCall
-from domain.envelope import Recorded
+from domain.envelope import Fence, Recorded
 from domain.errors import RuleViolated
 from domain.lifecycle import fold
 from domain.permission import Ask
@@ -31,7 +31,6 @@ from minutebook.testing.scenario import (
     accepted,
     created,
     evaluated,
-    given,
     recorded,
     responded,
     running,
@@ -64,20 +63,26 @@ Trial = Commit | Tampered | Direct
 
 @dataclass(frozen=True)
 class Case:
-    """`rule` refuses `refused` and allows `allowed`, after `given`."""
+    """`rule` refuses `refused` and allows `allowed`, after `given`.
+
+    All of it is written under `fence`, but for what another one is given for.
+    """
 
     rule: str
     given: tuple[Commit, ...]
     refused: Trial
     allowed: Trial
     then_given: tuple[Commit, ...] | None = None
+    fence: Fence | None = None
+    refused_by: Fence | None = None
+    allowed_by: Fence | None = None
 
     def __str__(self) -> str:
         return self.rule
 
     def refuse(self) -> RuleViolated:
         """The refusal, which has to be this rule's."""
-        scenario = given(*self.given)
+        scenario = self._after(self.given, self.refused_by)
         with pytest.raises(RuleViolated) as refusal:
             attempt(scenario, self.refused)
         assert refusal.value.rule == self.rule
@@ -85,7 +90,13 @@ class Case:
 
     def allow(self) -> None:
         """The nearest commit that the rule has nothing against."""
-        attempt(given(*(self.given if self.then_given is None else self.then_given)), self.allowed)
+        given_then = self.given if self.then_given is None else self.then_given
+        attempt(self._after(given_then, self.allowed_by), self.allowed)
+
+    def _after(self, commits: tuple[Commit, ...], by: Fence | None) -> Scenario:
+        scenario = Scenario(fence=self.fence).given(*commits)
+        scenario.fence = by or self.fence
+        return scenario
 
 
 def attempt(scenario: Scenario, trial: Trial) -> State | object:

@@ -12,12 +12,70 @@ from domain.inputs import AcceptInput
 from domain.lease import AcquireLease, CompleteHandoff, LeaseState, ReleaseLease
 from domain.session import Note, Resume
 from domain.values import Priority
-from minutebook.testing.scenario import SETTINGS, Scenario, created, recorded
+from minutebook.testing.scenario import SETTINGS, Commit, Scenario, created, recorded
+from tests.unit.domain_cases import Case
 
 FIRST = Fence("worker-1", "lease-1", 1)
 SECOND = Fence("worker-2", "lease-2", 2)
 RESUME = Resume(SETTINGS.digest(), {})
 NOTE = Note("test", "anything")
+
+
+HELD: tuple[Commit, ...] = (created(), AcquireLease(1000))
+FREE: tuple[Commit, ...] = (*HELD, CompleteHandoff("none"))
+
+
+def case(
+    rule: str,
+    given: tuple[Commit, ...],
+    refused: Commit,
+    allowed: Commit,
+    by: Fence = FIRST,
+    allowed_by: Fence = FIRST,
+    then_given: tuple[Commit, ...] | None = None,
+) -> Case:
+    """A case that the first holder writes, but for what another one does."""
+    return Case(rule, given, refused, allowed, then_given, FIRST, by, allowed_by)
+
+
+CASES = [
+    Case("a lease is acquired by a worker that has one", (created(),), AcquireLease(1), NOTE),
+    case("every new lease has a higher token", HELD, AcquireLease(1), AcquireLease(1), allowed_by=SECOND),
+    *(
+        case("a new holder says so first", HELD, NOTE, NOTE, by=other)
+        for other in (SECOND, Fence("worker-1", "lease-2", 1), Fence("worker-2", "lease-1", 1))
+    ),
+    *(
+        case(
+            "nothing is written under a lease that was released",
+            FREE,
+            late,
+            AcquireLease(1),
+            allowed_by=SECOND,
+        )
+        for late in (NOTE, ReleaseLease("handoff"), CompleteHandoff("none"), CloseSession("user"))
+    ),
+    case(
+        "a lease is released that is held",
+        (created(),),
+        ReleaseLease("handoff"),
+        ReleaseLease("handoff"),
+        then_given=HELD,
+    ),
+    case(
+        "a handoff is by the holder of the lease",
+        (created(),),
+        CompleteHandoff("none"),
+        CompleteHandoff("none"),
+        then_given=HELD,
+    ),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=[f"{n} {case}" for n, case in enumerate(CASES)])
+def test_a_rule(case: Case) -> None:
+    case.refuse()
+    case.allow()
 
 
 def held() -> Scenario:
@@ -29,25 +87,6 @@ def test_the_holder_is_on_record() -> None:
     scenario = held()
     assert scenario.state.lease == LeaseState("worker-1", "lease-1", 1, 2)
     scenario.when(NOTE).then(ev.NoticeRecorded)
-
-
-def test_a_lease_is_acquired_by_a_worker_that_has_one() -> None:
-    Scenario().given(created()).when(AcquireLease(1000)).refused("by a worker that has one")
-
-
-@pytest.mark.parametrize(
-    "fence", [SECOND, Fence("worker-1", "lease-2", 1), Fence("worker-2", "lease-1", 1)], ids=str
-)
-def test_a_new_holder_says_so_first(fence: Fence) -> None:
-    scenario = held()
-    scenario.fence = fence
-    scenario.when(NOTE).refused("a new holder says so first")
-
-
-def test_the_holder_can_not_write_without_its_fence() -> None:
-    scenario = held()
-    scenario.fence = None
-    scenario.when(NOTE).refused("the fencing token never falls")
 
 
 def test_a_new_holder_has_a_higher_token() -> None:
@@ -62,14 +101,6 @@ def test_a_new_holder_has_a_higher_token() -> None:
     assert scenario.state.lease == LeaseState("worker-2", "lease-2", 7, 3)
 
 
-def test_the_former_holder_writes_no_more() -> None:
-    scenario = held()
-    scenario.fence = SECOND
-    scenario.given([AcquireLease(1000), RESUME])
-    scenario.fence = FIRST
-    scenario.when(NOTE).refused("the fencing token never falls")
-
-
 def test_a_handoff_and_the_release_are_one_commit_and_the_last_of_this_holder() -> None:
     scenario = held()
     scenario.when(recorded(ev.HandoffCompleted(next_action="none"))).refused("goes on with lease_released")
@@ -77,18 +108,10 @@ def test_a_handoff_and_the_release_are_one_commit_and_the_last_of_this_holder() 
         ev.HandoffCompleted(next_action="none"), ev.LeaseReleased(reason="handoff")
     )
     assert scenario.state.lease == LeaseState("worker-1", "lease-1", 1, 2, held=False)
-    for more in (NOTE, ReleaseLease("handoff"), CompleteHandoff("none"), CloseSession("user")):
-        scenario.when(more).refused("under a lease that was released")
     scenario.fence = SECOND
     scenario.when([AcquireLease(1000, "worker-1", 1, "released"), RESUME]).then(
         ev.LeaseAcquired, ev.SessionResumed
     )
-
-
-@pytest.mark.parametrize("command", [ReleaseLease("handoff"), CompleteHandoff("none")], ids=str)
-def test_nothing_is_given_back_that_is_not_on_record(command: ReleaseLease | CompleteHandoff) -> None:
-    scenario = Scenario("s-test", FIRST).given(created())
-    scenario.when(command).refused("held" if isinstance(command, ReleaseLease) else "the holder of the lease")
 
 
 def test_closing_gives_the_lease_back_in_the_same_commit() -> None:
