@@ -3,7 +3,9 @@
 #   make demo     kill a session, look at its journal, go on: offline
 #   make test     all tests            make test ARGS="-k name -x"
 #   make bench    limits, ours, goals: a minute and a half (ARGS="--suite peers" for the others)
-#   make chaos    the long run: a kill inside every recovery, every bit of an export
+#   make chaos    the long run: a kill inside every recovery, every bit of an export, every power cut,
+#                 every failing system call, every moment at which a worker can stand still
+#   make mutants  seeded bugs: each has to be caught by the test that is named with it
 #   make test-local-model   sessions with a real, small model on this machine (120 MB to install)
 #   make check    lint, types, imports, tests
 #
@@ -17,16 +19,24 @@ STAMP := $(VENV)/.complete
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 
-.PHONY: demo test test-local-model bench bench-peers chaos check lint format types imports environment constraints clean
+.PHONY: demo test test-local-model bench bench-peers chaos mutants check lint format types imports environment constraints clean
 
 demo: $(STAMP)
 	@$(BIN)/minutebook demo $(ARGS)
 
+# Shared out to two processes, a file at a time; WORKERS=0 runs all in one.
+WORKERS ?= 2
+
 test: $(STAMP)
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
 
 chaos: $(STAMP)
-	@$(BIN)/python -m pytest tests/crash/every_pair.py tests/corpus/every_damage.py $(ARGS)
+	@$(BIN)/python -m pytest tests/crash/every_pair.py tests/corpus/every_damage.py tests/property/every_agreement.py \
+		tests/chaos/every_image.py tests/chaos/every_fault.py tests/postgres/every_cut.py \
+		tests/hosts/every_schedule.py $(ARGS)
+
+mutants: $(STAMP)
+	@$(BIN)/python -m tests.mutants $(ARGS)
 
 test-local-model: $(VENV)/.local-model
 	@$(BIN)/python -m pytest tests/local_model $(ARGS)

@@ -12,7 +12,10 @@ from collections.abc import Callable, Iterable
 from typing import Any, Generic, TypeVar
 
 import anyio
+import anyio.to_thread
 from anyio.lowlevel import current_token
+
+from domain.errors import OutcomeUnknown
 
 T = TypeVar("T")
 
@@ -67,6 +70,21 @@ class Answer(Generic[T]):
             if anyio.current_effective_deadline() != -math.inf:
                 raise  # not a scope's cancellation, so it would not come again
             return value
+
+
+async def in_time(call: Callable[[], T], seconds: float, session_id: str) -> T:
+    """What a thread of its own finds out about a commit, or the news that it does not answer.
+
+    The thread is left to itself then; what it does afterwards decides nothing that was told.
+
+    Raises:
+        OutcomeUnknown: it has not answered in that time.
+    """
+    # A limiter of its own: an application's blocked worker threads must not keep us waiting.
+    limiter = anyio.CapacityLimiter(1)
+    with anyio.move_on_after(seconds):
+        return await anyio.to_thread.run_sync(call, abandon_on_cancel=True, limiter=limiter)
+    raise OutcomeUnknown(session_id, "the store has not answered in time; settle it later")
 
 
 def wake(answers: Iterable[Answer[Any]]) -> None:

@@ -9,10 +9,10 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
 from typing import Final
 
 from adapters import lease_rules
+from adapters.lease_rules import Instant
 from domain import ids
 from domain.envelope import Stored, genesis, link
 from domain.errors import CommandConflict, HeadConflict, SessionNotFound, ValueRefused
@@ -55,18 +55,18 @@ def check_owner(batch: Batch, standing: Standing | None, store: str) -> None:
         raise SessionNotFound(batch.session_id, store)
 
 
-def check_standing(batch: Batch, standing: Standing | None, now: datetime) -> None:
+def check_standing(batch: Batch, standing: Standing | None, at: Instant) -> None:
     """Check the fence, then the head.
 
     Args:
         standing: the session's row, None if the store has none.
-        now: the store's clock.
+        at: the store's clock.
 
     Raises:
         LeaseLost, LeaseRequired: see `lease_rules.check_fence`.
         HeadConflict: the session stands elsewhere.
     """
-    lease_rules.check_fence(batch.session_id, standing.lease if standing else None, batch.fence, now)
+    lease_rules.check_fence(batch.session_id, standing.lease if standing else None, batch.fence, at)
     sequence = standing.sequence if standing else 0
     head = standing.head if standing else genesis(batch.session_id)
     if (sequence, head) != (batch.expected_sequence, batch.expected_head):

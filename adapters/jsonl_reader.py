@@ -22,7 +22,7 @@ from domain import export
 from domain.envelope import Stored, genesis
 from domain.errors import Corrupt, NewerFormat, NotAJournal
 from domain.limits import MAX_BLOB_BYTES
-from domain.ports import Blob, Receipt, SessionRow, Snapshot
+from domain.ports import Blob, LeaseRow, Receipt, SessionRow, Snapshot
 
 T = TypeVar("T")
 
@@ -231,6 +231,10 @@ class JsonLinesReader:
         """What `command` gives, for many commands at once; those that are there."""
         found = {each: await self.command(session_id, each) for each in command_ids}
         return {each: kept for each, kept in found.items() if kept is not None}
+
+    async def lease_lives(self, lease: LeaseRow) -> bool:
+        """False: an export holds no lease."""
+        return False
 
     def _section(self, session_id: str) -> _Section | None:
         section = self._sections.get(session_id)

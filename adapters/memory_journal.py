@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import TypeVar
 
 import anyio.lowlevel
@@ -19,7 +20,8 @@ import anyio.lowlevel
 from adapters import commit_rules, lease_rules
 from adapters.commit_rules import Standing
 from adapters.commit_signal import PAGE, CommitListener, CommitSignal, Subscription
-from adapters.system import SystemClock, no_probe, provably_dead
+from adapters.lease_rules import Instant
+from adapters.system import SystemClock, holder_is_dead, no_probe
 from domain import ids
 from domain.envelope import Fence, Stored, genesis
 from domain.errors import (
@@ -104,7 +106,7 @@ class MemoryJournal:
         self._probe = probe
         self._closed = False
         self._listeners: weakref.WeakSet[CommitListener] = weakref.WeakSet()
-        self._leases = MemoryLeases(contents, owner_id, clock)
+        self._leases = MemoryLeases(self, contents, owner_id, clock)
 
     @property
     def name(self) -> str:
@@ -115,6 +117,11 @@ class MemoryJournal:
     def leases(self) -> LeaseStore:
         """The leases of this journal's sessions."""
         return self._leases
+
+    def check_open(self) -> None:
+        """Raise StoreReadFailed once this handle is closed."""
+        if self._closed:
+            raise StoreReadFailed(self.name, "this handle is closed; open the store again")
 
     def close(self) -> None:
         """End this handle's subscriptions and refuse its further calls."""
@@ -155,11 +162,14 @@ class MemoryJournal:
         kept = await self._read(lambda: [self._command(session_id, each) for each in command_ids])
         return {each: found for each, found in zip(command_ids, kept, strict=True) if found is not None}
 
+    async def lease_lives(self, lease: LeaseRow) -> bool:
+        """Whether a lease holds now, by the store's clock."""
+        return await self._read(lambda: lease_rules.lives(lease, Instant.of(self._clock), holder_is_dead))
+
     async def commit(self, batch: Batch) -> Receipt:
         """Append a batch, all of it or nothing; see the port."""
         await anyio.lowlevel.checkpoint_if_cancelled()
-        if self._closed:
-            raise StoreWriteFailed(self.name, "this handle is closed; open the store again")
+        self.check_open()
         commit_rules.check_shape(batch, self._owner_id, self.name)
         commit_rules.check_blobs(batch.blobs)
         with self._contents.lock:
@@ -170,6 +180,7 @@ class MemoryJournal:
     async def settle(self, batch: Batch) -> Receipt | None:
         """Say whether a batch is there; the session takes events again."""
         await anyio.lowlevel.checkpoint_if_cancelled()
+        self.check_open()
         with self._contents.lock:
             found = self._command(batch.session_id, batch.command_id)
             receipt = commit_rules.found_again(batch, *found, CommitStatus.RECONCILED) if found else None
@@ -180,6 +191,8 @@ class MemoryJournal:
         """Rows after `after`, then as they are committed; ends when this handle is closed."""
         listener = self._contents.signal.listen(session_id)
         self._listeners.add(listener)
+        if self._closed:
+            listener.close()
         return Subscription(
             lambda n: self._page(session_id, n), lambda: self._reached_by(session_id), listener, after
         )
@@ -195,7 +208,7 @@ class MemoryJournal:
         found = session.commands.get(batch.command_id) if session else None
         if found is not None:
             return commit_rules.found_again(batch, *found, CommitStatus.REPLAYED)
-        commit_rules.check_standing(batch, standing, self._clock.now())
+        commit_rules.check_standing(batch, standing, Instant.of(self._clock))
         self._reach("before_commit", StoreWriteFailed(self.name, "a probe failed before the commit"))
         self._append(batch, session)
         unknown = OutcomeUnknown(batch.session_id, "a probe failed after the commit; settle it")
@@ -260,8 +273,7 @@ class MemoryJournal:
         return () if self._closed else await self.read(session_id, after=after, limit=PAGE)
 
     async def _read(self, look: Callable[[], T]) -> T:
-        if self._closed:
-            raise StoreReadFailed(self.name, "this handle is closed; open the store again")
+        self.check_open()
         await anyio.lowlevel.checkpoint()
         with self._contents.lock:
             return look()
@@ -270,7 +282,8 @@ class MemoryJournal:
 class MemoryLeases:
     """`domain.ports.LeaseStore` over the same dictionaries."""
 
-    def __init__(self, contents: _Contents, owner_id: str, clock: Clock) -> None:
+    def __init__(self, journal: MemoryJournal, contents: _Contents, owner_id: str, clock: Clock) -> None:
+        self._journal = journal
         self._contents = contents
         self._owner_id = owner_id
         self._clock = clock
@@ -278,13 +291,14 @@ class MemoryLeases:
     async def acquire(self, session_id: str, holder: Holder, ttl_ms: int) -> LeaseRow:
         """Take a session's lease; see the port."""
         await anyio.lowlevel.checkpoint_if_cancelled()
+        self._journal.check_open()
         ids.session_id(session_id)
         with self._contents.lock:
             session = self._contents.sessions.get(session_id)
             if session is not None and session.row.owner_id != self._owner_id:
                 raise SessionNotFound(session_id, "memory")
-            held = session.row.lease if session else None
-            lease = lease_rules.granted(session_id, held, holder, ttl_ms, self._clock.now(), _is_dead)
+            held, at = session.row.lease if session else None, Instant.of(self._clock)
+            lease = lease_rules.granted(session_id, held, holder, ttl_ms, at, holder_is_dead)
             session = session or _new_session(session_id, self._owner_id, self._clock)
             self._contents.sessions[session_id] = session
             session.row = replace(session.row, lease=lease)
@@ -293,26 +307,47 @@ class MemoryLeases:
     async def renew(self, session_id: str, fence: Fence, ttl_ms: int) -> LeaseRow:
         """Extend a live lease. Raises LeaseLost."""
         await anyio.lowlevel.checkpoint_if_cancelled()
+        self._journal.check_open()
         with self._contents.lock:
             session = self._held(session_id)
-            lease = lease_rules.renewed(session_id, session.row.lease, fence, ttl_ms, self._clock.now())
+            lease = lease_rules.renewed(session_id, session.row.lease, fence, ttl_ms, Instant.of(self._clock))
             session.row = replace(session.row, lease=lease)
         return lease
 
     async def validate(self, session_id: str, fence: Fence) -> LeaseRow:
         """Return the row if the fence is the live lease. Raises LeaseLost."""
         await anyio.lowlevel.checkpoint()
+        self._journal.check_open()
         with self._contents.lock:
-            return lease_rules.live(session_id, self._held(session_id).row.lease, fence, self._clock.now())
+            held = self._held(session_id).row.lease
+            return lease_rules.live(session_id, held, fence, Instant.of(self._clock))
 
     async def release(self, session_id: str, fence: Fence) -> None:
         """Give the lease back; the token stays. Not ours any more: nothing happens."""
         await anyio.lowlevel.checkpoint_if_cancelled()
+        self._journal.check_open()
         with self._contents.lock:
             session = self._contents.sessions.get(session_id)
-            lease = lease_rules.released(session.row.lease, fence, self._clock.now()) if session else None
+            held = session.row.lease if session else None
+            lease = lease_rules.released(held, fence, Instant.of(self._clock))
             if session is not None and lease is not None:
                 session.row = replace(session.row, lease=lease)
+
+    async def free(
+        self, actions: Collection[str], *, after: str = "", limit: int = 100
+    ) -> Sequence[SessionRow]:
+        """Rows of sessions with work that nobody holds, by id; see the port."""
+        await anyio.lowlevel.checkpoint()
+        self._journal.check_open()
+        with self._contents.lock:
+            at, kept = Instant.of(self._clock), self._contents.sessions
+            rows = (kept[name].row for name in sorted(kept) if name > after)
+            found = (row for row in rows if self._is_free(row, actions, at))
+            return list(islice(found, limit))
+
+    def _is_free(self, row: SessionRow, actions: Collection[str], at: Instant) -> bool:
+        wanted = row.owner_id == self._owner_id and row.sequence > 0 and row.listing.next_action in actions
+        return wanted and lease_rules.is_free(row.lease, at, holder_is_dead)
 
     def _held(self, session_id: str) -> _Session:
         session = self._contents.sessions.get(session_id)
@@ -333,7 +368,3 @@ def _new_session(session_id: str, owner_id: str, clock: Clock) -> _Session:
     return _Session(
         SessionRow(session_id, owner_id, 0, genesis(session_id), now, now, Listing("none", "none"))
     )
-
-
-def _is_dead(lease: LeaseRow) -> bool:
-    return provably_dead(lease.boot_id, lease.process_id, lease.process_started)

@@ -6,17 +6,16 @@ refused change leaves the transaction as it was and others may share it.
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Final
 
-from adapters import commit_rules, lease_rules, sqlite_rows
+from adapters import commit_rules, lease_rules, sqlite_rows, sqlite_schema
 from adapters.commit_rules import Standing
+from adapters.lease_rules import Instant
 from adapters.sqlite_connections import until_free
 from adapters.sqlite_driver import sqlite
 from adapters.sqlite_recorder import JournalRecorder
-from adapters.sqlite_rows import microseconds
-from adapters.sqlite_schema import FORMAT_VERSION
-from adapters.system import provably_dead
+from adapters.sqlite_rows import MICROSECONDS, microseconds
+from adapters.system import holder_is_dead
 from domain.envelope import Fence, genesis
 from domain.errors import LeaseLost, SessionNotFound
 from domain.ports import Batch, CommitStatus, Holder, LeaseRow, Receipt
@@ -28,7 +27,7 @@ _COMMAND: Final = (
 )
 _STANDING_AND_COMMAND: Final = (
     "SELECT s.owner_id, s.sequence, s.head, s.token, s.lease_id, s.holder_id, s.acquired_at, s.renewed_at, "
-    f"s.expires_at, s.boot_id, s.process_id, s.process_started, {_COMMAND_COLUMNS} "
+    f"s.expires_at, s.boot, s.process_id, s.process_started, s.runs_out, {_COMMAND_COLUMNS} "
     "FROM (SELECT 1) LEFT JOIN minutebook_sessions s ON s.session_id = ? "
     "LEFT JOIN minutebook_commands c ON c.session_id = ? AND c.command_id = ?"
 )
@@ -50,15 +49,16 @@ _UPDATE_SESSION: Final = (
 )
 _UPDATE_LEASE: Final = (
     "UPDATE minutebook_sessions SET token = ?, lease_id = ?, holder_id = ?, acquired_at = ?, "
-    "renewed_at = ?, expires_at = ?, boot_id = ?, process_id = ?, process_started = ? WHERE session_id = ?"
+    "renewed_at = ?, expires_at = ?, boot = ?, process_id = ?, process_started = ?, runs_out = ? "
+    "WHERE session_id = ?"
 )
 
 
-def commit(connection: sqlite.Connection, batch: Batch, now: datetime, store: str) -> Receipt:
+def commit(connection: sqlite.Connection, batch: Batch, at: Instant, store: str) -> Receipt:
     """Check and write one batch; see `domain.ports.Journal.commit`.
 
     Args:
-        now: the store's clock, read inside the transaction.
+        at: the store's clock, read inside the transaction.
     """
     if batch.blobs:
         commit_rules.check_blobs(batch.blobs)
@@ -68,8 +68,8 @@ def commit(connection: sqlite.Connection, batch: Batch, now: datetime, store: st
     commit_rules.check_owner(batch, standing, store)
     if row["fingerprint"] is not None:
         return commit_rules.found_again(batch, *_command(row), CommitStatus.REPLAYED)
-    commit_rules.check_standing(batch, standing, now)
-    _write(connection, batch, microseconds(now), new=standing is None)
+    commit_rules.check_standing(batch, standing, at)
+    _write(connection, batch, microseconds(at.now), new=standing is None)
     return commit_rules.receipt(batch)
 
 
@@ -89,8 +89,9 @@ def settle(connection: sqlite.Connection, batch: Batch, deadline: float) -> tupl
         sqlite.Error: undecided.
     """
     until_free(lambda: connection.execute("BEGIN IMMEDIATE"), deadline)
+    sqlite_schema.check_still(connection, "the journal")
     row = connection.execute(_COMMAND, (batch.session_id, batch.command_id)).fetchone()
-    connection.execute(f"PRAGMA user_version = {FORMAT_VERSION}")
+    connection.execute(f"PRAGMA user_version = {sqlite_schema.FORMAT_VERSION}")
     until_free(lambda: connection.execute("COMMIT"), deadline)
     connection.execute("PRAGMA wal_checkpoint(FULL)")
     return _command(row) if row is not None else None
@@ -102,7 +103,7 @@ def acquire(
     owner_id: str,
     holder: Holder,
     ttl_ms: int,
-    now: datetime,
+    at: Instant,
     store: str,
 ) -> LeaseRow:
     """Take a session's lease; see `domain.ports.LeaseStore.acquire`."""
@@ -110,40 +111,38 @@ def acquire(
     if row is not None and row["owner_id"] != owner_id:
         raise SessionNotFound(session_id, store)
     held = sqlite_rows.lease_row(row) if row is not None else None
-    lease = lease_rules.granted(session_id, held, holder, ttl_ms, now, _is_dead)
+    lease = lease_rules.granted(session_id, held, holder, ttl_ms, at, holder_is_dead)
     if row is None:
-        at = microseconds(now)
-        new = (session_id, owner_id, 0, genesis(session_id), at, at, "none", "none")
+        now = microseconds(at.now)
+        new = (session_id, owner_id, 0, genesis(session_id), now, now, "none", "none")
         connection.execute(_INSERT_SESSION, new)
     _write_lease(connection, session_id, lease)
     return lease
 
 
 def renew(
-    connection: sqlite.Connection, session_id: str, owner_id: str, fence: Fence, ttl_ms: int, now: datetime
+    connection: sqlite.Connection, session_id: str, owner_id: str, fence: Fence, ttl_ms: int, at: Instant
 ) -> LeaseRow:
     """Extend a live lease. Raises LeaseLost."""
     held = held_lease(connection, session_id, owner_id)
-    lease = lease_rules.renewed(session_id, held, fence, ttl_ms, now)
+    lease = lease_rules.renewed(session_id, held, fence, ttl_ms, at)
     _write_lease(connection, session_id, lease)
     return lease
 
 
-def release(
-    connection: sqlite.Connection, session_id: str, owner_id: str, fence: Fence, now: datetime
-) -> None:
+def release(connection: sqlite.Connection, session_id: str, owner_id: str, fence: Fence, at: Instant) -> None:
     """Give a lease back; the token stays. Not ours any more: nothing happens."""
-    lease = lease_rules.released(_lease(connection, session_id, owner_id), fence, now)
+    lease = lease_rules.released(_lease(connection, session_id, owner_id), fence, at)
     if lease is not None:
         _write_lease(connection, session_id, lease)
 
 
-def held_lease(connection: sqlite.Connection, session_id: str, owner_id: str) -> LeaseRow:
-    """A session's lease row. Raises LeaseLost where there is none for this owner."""
-    lease = _lease(connection, session_id, owner_id)
-    if lease is None:
+def held_lease(connection: sqlite.Connection, session_id: str, owner_id: str) -> LeaseRow | None:
+    """A session's lease row, None if it was never leased. Raises LeaseLost where there is no session."""
+    row = connection.execute(_STANDING, (session_id,)).fetchone()
+    if row is None or row["owner_id"] != owner_id:
         raise LeaseLost(session_id, "the store has no lease for it")
-    return lease
+    return sqlite_rows.lease_row(row)
 
 
 def _standing(row: sqlite.Row) -> Standing | None:
@@ -211,10 +210,7 @@ def _write_lease(connection: sqlite.Connection, session_id: str, lease: LeaseRow
             lease.boot_id,
             lease.process_id,
             lease.process_started,
+            None if lease.runs_out is None else round(lease.runs_out * MICROSECONDS),
             session_id,
         ),
     )
-
-
-def _is_dead(lease: LeaseRow) -> bool:
-    return provably_dead(lease.boot_id, lease.process_id, lease.process_started)

@@ -15,7 +15,7 @@ from typing import Final, TypeVar
 from adapters import sqlite_schema
 from adapters.sqlite_driver import is_busy, sqlite
 from adapters.sqlite_files import store_name
-from domain.errors import StoreUnsupported
+from domain.errors import NotAJournal, StoreUnsupported
 
 T = TypeVar("T")
 
@@ -61,21 +61,29 @@ def connect(opening: Opening) -> sqlite.Connection:
 
     Raises:
         sqlite.Error: the engine's own error; nothing was written.
-        NotAJournal, NewerFormat: it is not ours to write; it was not touched.
+        NotAJournal, NewerFormat, OlderFormat: it is not ours to write; it was not touched.
         StoreUnsupported: it cannot be had with the durability that a journal needs.
     """
-    connection = sqlite.connect(
-        Path(opening.path).as_uri() + "?mode=rw",
-        uri=True,
-        timeout=BUSY_SLICE_S,
-        isolation_level=None,
-        check_same_thread=False,
-        factory=opening.connection_class,
-    )
+    connection = _opened(opening)
     try:
-        connection.row_factory = sqlite.Row
         deadline = time.monotonic() + opening.timeout_s
         until_free(lambda: _prepare(connection, opening), deadline)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def connect_as_it_is(opening: Opening) -> sqlite.Connection:
+    """Open a journal file of any format as durably, and leave its tables alone: for migrating them.
+
+    Raises:
+        sqlite.Error, NotAJournal, NewerFormat, StoreUnsupported: as `connect`.
+    """
+    connection = _opened(opening)
+    try:
+        deadline = time.monotonic() + opening.timeout_s
+        until_free(lambda: _set_up_existing(connection, opening), deadline)
     except BaseException:
         connection.close()
         raise
@@ -95,21 +103,44 @@ def until_free(action: Callable[[], T], deadline: float) -> T:
 
 def _prepare(connection: sqlite.Connection, opening: Opening) -> None:
     # What the file is comes first: a stranger's file is left exactly as it was.
-    ready = sqlite_schema.is_journal(connection, opening.name)
+    ready = sqlite_schema.is_ready(connection, opening.name)
+    _set_up(connection, opening)
+    if not ready:
+        _create(connection, opening)
+
+
+def _set_up_existing(connection: sqlite.Connection, opening: Opening) -> None:
+    if not sqlite_schema.format_of(connection, opening.name):
+        raise NotAJournal(opening.name, "expected a minutebook journal, found an empty database")
+    _set_up(connection, opening)
+
+
+def _opened(opening: Opening) -> sqlite.Connection:
+    connection = sqlite.connect(
+        Path(opening.path).as_uri() + "?mode=rw",
+        uri=True,
+        timeout=BUSY_SLICE_S,
+        isolation_level=None,
+        check_same_thread=False,
+        factory=opening.connection_class,
+    )
+    connection.row_factory = sqlite.Row
+    return connection
+
+
+def _set_up(connection: sqlite.Connection, opening: Opening) -> None:
     mode = connection.execute(f"PRAGMA journal_mode = {opening.journal_mode}").fetchone()[0]
     for pragma in _PRAGMAS:
         connection.execute(pragma)
     synchronous = connection.execute("PRAGMA synchronous").fetchone()[0]
     _expect(opening, "journal_mode", opening.journal_mode, mode)
     _expect(opening, "synchronous", _SYNCHRONOUS_FULL, synchronous)
-    if not ready:
-        _create(connection, opening)
 
 
 def _create(connection: sqlite.Connection, opening: Opening) -> None:
     connection.execute("BEGIN IMMEDIATE")
     try:
-        if not sqlite_schema.is_journal(connection, opening.name):  # another process may have been first
+        if not sqlite_schema.is_ready(connection, opening.name):  # another process may have been first
             sqlite_schema.create_tables(connection)
         connection.execute("COMMIT")
     except BaseException:

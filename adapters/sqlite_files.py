@@ -80,7 +80,7 @@ def _make_directories(directory: Path) -> None:
     missing = [d for d in (directory, *directory.parents) if not d.exists()]
     for new in reversed(missing):
         new.mkdir(mode=DIRECTORY_MODE, exist_ok=True)
-        _sync_directory(new.parent)
+        sync_directory(new.parent)
 
 
 def _make_file(path: str) -> None:
@@ -90,10 +90,11 @@ def _make_file(path: str) -> None:
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, FILE_MODE))
     except FileExistsError:
         return
-    _sync_directory(Path(path).parent)
+    sync_directory(Path(path).parent)
 
 
-def _sync_directory(directory: Path) -> None:
+def sync_directory(directory: Path) -> None:
+    """Make the names in a directory durable."""
     if sys.platform == "win32":
         return  # a directory cannot be opened there, and needs no sync
     descriptor = os.open(directory, os.O_RDONLY)

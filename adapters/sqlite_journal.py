@@ -9,17 +9,19 @@ from __future__ import annotations
 import os
 import time
 import weakref
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
-import anyio
 import anyio.lowlevel
-import anyio.to_thread
 
 from adapters import commit_rules, lease_rules, sqlite_changes, sqlite_rows
+from adapters.answers import in_time
 from adapters.commit_signal import PAGE, CommitListener, Subscription
+from adapters.lease_rules import Instant
 from adapters.sqlite_driver import sqlite
 from adapters.sqlite_jobs import Job
+from adapters.sqlite_writer import GRACE_S
+from adapters.system import holder_is_dead
 from domain import ids
 from domain.envelope import Fence, Stored
 from domain.errors import (
@@ -104,10 +106,18 @@ class SqliteJournal:
             lambda c: sqlite_rows.find_commands(c, self._owner_id, session_id, command_ids)
         )
 
+    async def lease_lives(self, lease: LeaseRow) -> bool:
+        """Whether a lease holds now, by the store's clock: that of this host."""
+        await anyio.lowlevel.checkpoint()
+        self._check_usable()
+        return lease_rules.lives(lease, Instant.of(self.file.clock), holder_is_dead)
+
     def subscribe(self, session_id: str, *, after: int = 0) -> AsyncIterator[Stored]:
         """Rows after `after`, then as they are committed; ends when this handle is closed."""
         listener = self.file.signal.listen(session_id)
         self._listeners.add(listener)
+        if self._closed:
+            listener.close()
         self.file.reader.nudge()
         return Subscription(
             lambda n: self._page(session_id, n), lambda: self._reached_by(session_id), listener, after
@@ -122,13 +132,14 @@ class SqliteJournal:
             raise OutcomeUnknown(batch.session_id, "an earlier commit's outcome is unknown; settle it first")
         clock, name = self.file.clock, self.name
         return await self.change(
-            batch.session_id, lambda c: sqlite_changes.commit(c, batch, clock.now(), name), appends=True
+            batch.session_id, lambda c: sqlite_changes.commit(c, batch, Instant.of(clock), name), appends=True
         )
 
     async def settle(self, batch: Batch) -> Receipt | None:
         """Decide an unknown outcome on a new connection; see the port."""
         self._check_usable()
-        return await anyio.to_thread.run_sync(self.file.settle, batch, limiter=anyio.CapacityLimiter(1))
+        seconds = self.file.opening.timeout_s + GRACE_S
+        return await in_time(lambda: self.file.settle(batch), seconds, batch.session_id)
 
     # --- the threads -----------------------------------------------------------------
 
@@ -180,32 +191,51 @@ class SqliteLeaseStore:
     async def acquire(self, session_id: str, holder: Holder, ttl_ms: int) -> LeaseRow:
         """Take a session's lease; see the port."""
         ids.session_id(session_id)
-        owner, now, name = self._owner_id, self._journal.file.clock.now, self._journal.name
+        owner, clock, name = self._owner_id, self._journal.file.clock, self._journal.name
         return await self._journal.change(
             session_id,
-            lambda c: sqlite_changes.acquire(c, session_id, owner, holder, ttl_ms, now(), name),
+            lambda c: sqlite_changes.acquire(c, session_id, owner, holder, ttl_ms, Instant.of(clock), name),
         )
 
     async def renew(self, session_id: str, fence: Fence, ttl_ms: int) -> LeaseRow:
         """Extend a live lease. Raises LeaseLost."""
-        owner, now = self._owner_id, self._journal.file.clock.now
+        owner, clock = self._owner_id, self._journal.file.clock
         return await self._journal.change(
-            session_id, lambda c: sqlite_changes.renew(c, session_id, owner, fence, ttl_ms, now())
+            session_id, lambda c: sqlite_changes.renew(c, session_id, owner, fence, ttl_ms, Instant.of(clock))
         )
 
     async def validate(self, session_id: str, fence: Fence) -> LeaseRow:
         """Return the row if the fence is the live lease. Raises LeaseLost."""
-        now = self._journal.file.clock.now
+        clock = self._journal.file.clock
 
         def look(connection: sqlite.Connection) -> LeaseRow:
             held = sqlite_changes.held_lease(connection, session_id, self._owner_id)
-            return lease_rules.live(session_id, held, fence, now())
+            return lease_rules.live(session_id, held, fence, Instant.of(clock))
 
         return await self._journal.look(look)
 
     async def release(self, session_id: str, fence: Fence) -> None:
         """Give the lease back; the token stays. Not ours any more: nothing happens."""
-        owner, now = self._owner_id, self._journal.file.clock.now
+        owner, clock = self._owner_id, self._journal.file.clock
         await self._journal.change(
-            session_id, lambda c: sqlite_changes.release(c, session_id, owner, fence, now())
+            session_id, lambda c: sqlite_changes.release(c, session_id, owner, fence, Instant.of(clock))
         )
+
+    async def free(
+        self, actions: Collection[str], *, after: str = "", limit: int = 100
+    ) -> Sequence[SessionRow]:
+        """Rows of sessions with work that nobody holds, by id; see the port."""
+        owner, clock = self._owner_id, self._journal.file.clock
+
+        def look(connection: sqlite.Connection) -> list[SessionRow]:
+            at = Instant.of(clock)
+            return sqlite_rows.list_free(
+                connection,
+                owner,
+                actions,
+                after,
+                limit,
+                lambda lease: lease_rules.is_free(lease, at, holder_is_dead),
+            )
+
+        return await self._journal.look(look)

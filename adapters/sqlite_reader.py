@@ -10,31 +10,36 @@ import os
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 import anyio
+import anyio.lowlevel
 import anyio.to_thread
 
-from adapters import sqlite_files, sqlite_rows
+from adapters import lease_rules, sqlite_files, sqlite_rows
+from adapters.lease_rules import Instant
 from adapters.sqlite_driver import sqlite
 from adapters.sqlite_jobs import Job, ReadingThread
 from adapters.sqlite_view import SqliteView
+from adapters.system import SystemClock, holder_is_dead
 from domain.envelope import Stored
-from domain.ports import Receipt, SessionRow, Snapshot
+from domain.limits import STORE_TIMEOUT_S
+from domain.ports import Clock, LeaseRow, Receipt, SessionRow, Snapshot
 
 T = TypeVar("T")
-
-DEFAULT_READ_TIMEOUT_S: Final = 15.0
 
 
 class SqliteJournalReader:
     """`domain.ports.JournalReader` over a file. Made by `open_reader`."""
 
-    def __init__(self, path: str, view: SqliteView, owner_id: str | None, timeout_s: float) -> None:
+    def __init__(
+        self, path: str, view: SqliteView, owner_id: str | None, timeout_s: float, clock: Clock
+    ) -> None:
         self._path = path
         self._view = view
         self._owner_id = owner_id
         self._timeout_s = timeout_s
+        self._clock = clock
         self._thread: ReadingThread[SqliteView] = ReadingThread(lambda: view, self.name)
         self._thread.start()
 
@@ -83,6 +88,11 @@ class SqliteJournalReader:
             lambda c: sqlite_rows.find_commands(c, self._owner_id, session_id, command_ids)
         )
 
+    async def lease_lives(self, lease: LeaseRow) -> bool:
+        """Whether a lease holds now, by the store's clock: that of this host."""
+        await anyio.lowlevel.checkpoint()
+        return lease_rules.lives(lease, Instant.of(self._clock), holder_is_dead)
+
     async def damage(self) -> Sequence[str]:
         """What SQLite's own check of the whole file finds wrong; nothing if it is sound."""
         return await self._look(sqlite_rows.find_damage)
@@ -103,7 +113,8 @@ async def open_reader(
     path: str | os.PathLike[str],
     *,
     owner_id: str | None = None,
-    timeout_s: float = DEFAULT_READ_TIMEOUT_S,
+    timeout_s: float = STORE_TIMEOUT_S,
+    clock: Clock | None = None,
 ) -> AsyncIterator[SqliteJournalReader]:
     """Open a journal file to look at it. Not a byte of it or beside it is changed.
 
@@ -111,6 +122,7 @@ async def open_reader(
         path: the file.
         owner_id: whose sessions to show; None: everybody's.
         timeout_s: how long to wait for a writer's lock.
+        clock: the store's clock, by which leases run out; None: this host's.
 
     Raises:
         NotAJournal: missing, a directory, not SQLite, or another schema.
@@ -120,7 +132,7 @@ async def open_reader(
     """
     real = sqlite_files.resolved(path)
     view = await _in_thread(lambda: SqliteView(real, timeout_s))
-    reader = SqliteJournalReader(real, view, owner_id, timeout_s)
+    reader = SqliteJournalReader(real, view, owner_id, timeout_s, clock or SystemClock())
     try:
         await reader._look(lambda connection: None)
         yield reader

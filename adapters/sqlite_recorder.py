@@ -11,21 +11,16 @@ from collections.abc import Sequence
 from typing import Any, Final, NoReturn, cast
 
 from eventsourcing.application import Application
-from eventsourcing.persistence import (
-    InfrastructureFactory,
-    JSONTranscoder,
-    Mapper,
-    StoredEvent,
-)
+from eventsourcing.persistence import InfrastructureFactory
 from eventsourcing.sqlite import SQLiteApplicationRecorder, SQLiteFactory
 from eventsourcing.utils import Environment, EnvType
 
+from adapters.envelope_mapper import EnvelopeMapper, refusal
 from adapters.sqlite_connections import Opening
 from adapters.sqlite_driver import sqlite
 from adapters.sqlite_pool import SqliteConnectionPool, SqliteDatastore
 from adapters.sqlite_schema import EVENTS_DDL, EVENTS_TABLE
-from domain.envelope import Recorded, Stored, open_envelope
-from domain.errors import StoreUnsupported
+from domain.envelope import Stored
 
 _INSERT: Final = (
     f"INSERT INTO {EVENTS_TABLE} "
@@ -56,24 +51,6 @@ class JournalRecorder(SQLiteApplicationRecorder):
             _INSERT,
             [(e.session_id, e.sequence, e.topic, e.envelope, e.payload, e.salt, e.head) for e in events],
         )
-
-
-class EnvelopeMapper(Mapper[str]):
-    """Reads envelopes. A topic is looked at as text and never resolved to Python code."""
-
-    def __init__(self) -> None:
-        super().__init__(JSONTranscoder())
-
-    def to_domain_event(self, stored_event: StoredEvent) -> Recorded:
-        """The event without its content."""
-        session_id, sequence = str(stored_event.originator_id), stored_event.originator_version
-        return open_envelope(
-            Stored(session_id, sequence, stored_event.topic, stored_event.state, None, None, b"")
-        )
-
-    def to_stored_event(self, domain_event: Any) -> NoReturn:
-        """Refused: events are stamped and sealed before they come to a store."""
-        raise _refusal()
 
 
 class SqliteApplicationFactory(SQLiteFactory):
@@ -118,15 +95,8 @@ class SqliteApplication(Application[str]):
 
     def save(self, *objs: Any, **kwargs: Any) -> NoReturn:
         """Refused: there is one way to write."""
-        raise _refusal()
+        raise refusal()
 
     def take_snapshot(self, *args: Any, **kwargs: Any) -> NoReturn:
         """Refused: snapshots are written with the commit that crosses the boundary."""
-        raise _refusal()
-
-
-def _refusal() -> StoreUnsupported:
-    return StoreUnsupported(
-        "eventsourcing application",
-        "expected events through Journal.commit; there is no other way to write a journal",
-    )
+        raise refusal()

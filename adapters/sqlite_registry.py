@@ -11,6 +11,8 @@ from __future__ import annotations
 import os
 import threading
 import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final, Protocol
 
 from adapters import sqlite_files
@@ -70,6 +72,15 @@ class OpenFiles:
             self._ask_lookers(file.key)  # so that the writer is the last to close, and clears up
             if not file.stop():
                 self._hanging.append(file)  # collected, it would be closed, and hang whoever collects
+
+    @contextmanager
+    def unseen(self, key: FileKey) -> Iterator[None]:
+        """Nobody in this process looks at the file meanwhile; for a writer that is not registered here."""
+        with self._lock:
+            lock = self._looking.setdefault(key, threading.RLock())
+        with lock:
+            self._ask_lookers(key)
+            yield
 
     def is_open(self, key: FileKey) -> bool:
         """Whether this process has the file open for writing."""

@@ -6,17 +6,20 @@ open connection; none writes. `owner_id` None means: of every owner.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import UTC, datetime, timedelta
+from itertools import islice
 from typing import Any, Final
 
 from adapters.sqlite_driver import sqlite
+from domain import canonical
 from domain.envelope import Stored
 from domain.errors import Corrupt
 from domain.ports import CommitStatus, LeaseRow, Listing, Receipt, SessionRow, Snapshot
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
+MICROSECONDS: Final = 1_000_000
 _NO_END: Final = 2**63 - 1
 
 _OWNED: Final = "(:owner IS NULL OR owner_id = :owner)"
@@ -36,6 +39,11 @@ _SESSION: Final = (
 _SESSIONS: Final = (
     f"SELECT * FROM minutebook_sessions WHERE session_id > :after AND sequence > 0 AND {_OWNED} "
     "ORDER BY session_id LIMIT :limit"
+)
+# An index would cost every commit; a scan of the rows costs a worker that looks for work.
+_WITH_WORK: Final = (
+    f"SELECT * FROM minutebook_sessions WHERE session_id > :after AND sequence > 0 AND {_OWNED} "
+    "AND next_action IN (SELECT value FROM json_each(:actions)) ORDER BY session_id"
 )
 _EVENTS: Final = (
     "SELECT originator_version, topic, state, payload, salt, head FROM minutebook_events "
@@ -87,6 +95,20 @@ def list_sessions(
     """Session rows by id, those after `after` that have an event."""
     asked = {"after": after, "owner": owner_id, "limit": limit}
     return [session_row(row) for row in connection.execute(_SESSIONS, asked)]
+
+
+def list_free(
+    connection: sqlite.Connection,
+    owner_id: str,
+    actions: Collection[str],
+    after: str,
+    limit: int,
+    is_free: Callable[[LeaseRow | None], bool],
+) -> list[SessionRow]:
+    """Rows of sessions with one of these actions whose lease is free, by id, at most `limit`."""
+    asked = {"after": after, "owner": owner_id, "actions": canonical.encode(sorted(actions)).decode()}
+    rows = map(session_row, connection.execute(_WITH_WORK, asked))
+    return list(islice((row for row in rows if is_free(row.lease)), limit))
 
 
 def read_events(
@@ -179,6 +201,7 @@ def lease_row(row: sqlite.Row) -> LeaseRow | None:
     """The lease columns of a session row; None where it was never leased."""
     if row["token"] == 0:
         return None
+    boot_id, runs_out = _host_columns(row)
     return LeaseRow(
         token=row["token"],
         lease_id=row["lease_id"],
@@ -186,10 +209,18 @@ def lease_row(row: sqlite.Row) -> LeaseRow | None:
         acquired_at=_moment(row["acquired_at"]),
         renewed_at=_moment(row["renewed_at"]),
         expires_at=_moment(row["expires_at"]),
-        boot_id=row["boot_id"],
+        boot_id=boot_id,
         process_id=row["process_id"],
         process_started=row["process_started"],
+        runs_out=None if runs_out is None else runs_out / MICROSECONDS,
     )
+
+
+def _host_columns(row: sqlite.Row) -> tuple[str | None, int | None]:
+    try:
+        return row["boot"], row["runs_out"]
+    except IndexError:  # format 1, which is read as it is
+        return row["boot_id"], None
 
 
 def _moment(value: Any) -> datetime:

@@ -10,7 +10,7 @@ import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Final, TypeVar
+from typing import TypeVar
 
 import anyio
 import anyio.to_thread
@@ -23,12 +23,10 @@ from adapters.sqlite_journal import SqliteJournal
 from adapters.sqlite_registry import OPEN_FILES
 from adapters.system import SystemClock, no_probe
 from domain.errors import InvalidOptions, StoreUnsupported
+from domain.limits import MAX_STORE_TIMEOUT_S, STORE_TIMEOUT_S
 from domain.ports import Clock, Journal, Probe
 
 T = TypeVar("T")
-
-DEFAULT_STORE_TIMEOUT_S: Final = 15.0
-MAX_STORE_TIMEOUT_S: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +45,7 @@ class SqliteStore:
     path: str | os.PathLike[str]
     probe: Probe = no_probe
     clock: Clock = field(default_factory=SystemClock)
-    store_timeout_s: float = DEFAULT_STORE_TIMEOUT_S
+    store_timeout_s: float = STORE_TIMEOUT_S
     journal_mode: str = "auto"
     connection_class: type[sqlite.Connection] = sqlite.Connection
 

@@ -7,8 +7,9 @@ left, and that can change while it is looked at:
     rollback journal, none hot    in place, with locks
     WAL, nothing left in it       in place, without locks, watched for changes
     WAL with something in it      in place, with the writers' shared memory read-only
-    hot rollback journal, or a
-    WAL that cannot be read so    a private copy of all files, recovered there
+    hot rollback journal, a WAL
+    with its header only, or one
+    that cannot be read so        a private copy of all files, recovered there
 
 A file with anything to recover is never opened as immutable: after a kill in a
 large transaction it would show as committed what was not.
@@ -37,6 +38,8 @@ _ATTEMPTS: Final = 8
 #: Where SQLite's header says how the file is written; 2 and 2: with a WAL.
 _FORMAT_BYTES: Final = slice(18, 20)
 _WAL_FORMAT: Final = b"\x02\x02"
+#: A WAL of this length was begun, and nothing is in it yet.
+_WAL_HEADER: Final = 32
 _PRAGMAS: Final = (
     "PRAGMA query_only = ON",
     "PRAGMA trusted_schema = OFF",
@@ -92,7 +95,7 @@ class SqliteView:
 
         Raises:
             sqlite.Error: the engine's own error.
-            NotAJournal, NewerFormat, Corrupt: see `sqlite_schema.is_journal`.
+            NotAJournal, NewerFormat, Corrupt: see `sqlite_schema.format_of`.
             StoreReadFailed: the file changed every time while it was read.
         """
         with self._lock:
@@ -181,10 +184,12 @@ class SqliteView:
             return _Way.COPY
         if not _has_wal_format(self._path):
             return _Way.LOCKED
-        return _Way.WATCHED if _nothing_to_recover(self._path) else _Way.SHARED_MEMORY
+        if _nothing_to_recover(self._path):
+            return _Way.WATCHED
+        return _Way.COPY if _has_no_frame(self._path) else _Way.SHARED_MEMORY
 
     def _check(self, connection: sqlite.Connection) -> None:
-        if not sqlite_schema.is_journal(connection, self._name):
+        if not sqlite_schema.format_of(connection, self._name):
             raise NotAJournal(self._name, "expected a minutebook journal, found an empty database")
 
     def _copied(self) -> str:
@@ -221,3 +226,9 @@ def _has_wal_format(path: str) -> bool:
 def _nothing_to_recover(path: str) -> bool:
     wal = _stat(path + "-wal")
     return wal is None or (wal[1] == 0 and _stat(path + "-shm") is None)
+
+
+def _has_no_frame(path: str) -> bool:
+    # With read-only shared memory SQLite reads such a log again for ten seconds, and gives up.
+    wal = _stat(path + "-wal")
+    return wal is not None and wal[1] == _WAL_HEADER

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Sequence
 from typing import Any, Final
 
+from adapters import sqlite_schema
 from adapters.answers import wake
 from adapters.commit_signal import CommitSignal
 from adapters.sqlite_connections import Opening
@@ -147,6 +148,7 @@ class SqliteWriter:
 
     def _begin(self, raw: sqlite.Connection) -> None:
         raw.execute("BEGIN IMMEDIATE")
+        sqlite_schema.check_still(raw, self._name)
         if self._journal_mode == "wal":
             return
         # A WAL is avoided where this SQLite may corrupt it; another program can switch one on.

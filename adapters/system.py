@@ -18,6 +18,7 @@ from typing import Final
 import anyio
 
 from domain.envelope import SALT_BYTES
+from domain.ports import LeaseRow
 
 _RANDOM_ID_BYTES: Final = 13
 _RANDOM_ID_CHARACTERS: Final = 20
@@ -30,6 +31,11 @@ _ENDED_STATES: Final = frozenset("ZXx")
 @dataclass(frozen=True, slots=True)
 class SystemClock:
     """The host's wall clock, and a monotonic clock that also counts suspended time."""
+
+    @property
+    def boot_id(self) -> str | None:
+        """The running kernel, where `monotonic` counts from its start."""
+        return this_process().boot_id if hasattr(time, "CLOCK_BOOTTIME") else None
 
     def now(self) -> datetime:
         """Aware UTC."""
@@ -70,7 +76,7 @@ class ProcessIdentity:
     """One process, told apart from every other that ever had its number.
 
     Args:
-        boot_id: the running kernel and the process namespace; None where unknown.
+        boot_id: the running kernel, the process namespace and the time namespace; None where unknown.
         process_id: the number inside that namespace.
         process_started: the kernel's start time of the process, in ticks; None where unknown.
     """
@@ -91,7 +97,8 @@ def provably_dead(boot_id: str | None, process_id: int | None, process_started: 
     Args:
         boot_id, process_id, process_started: as `this_process` gave them in that process.
     """
-    if boot_id is None or process_id is None or boot_id != this_process().boot_id:
+    ours = this_process().boot_id
+    if boot_id is None or process_id is None or ours is None or _numbered(boot_id) != _numbered(ours):
         return False
     if not _exists(process_id):
         return True
@@ -102,6 +109,11 @@ def provably_dead(boot_id: str | None, process_id: int | None, process_started: 
     return state in _ENDED_STATES or (process_started is not None and started != process_started)
 
 
+def holder_is_dead(lease: LeaseRow) -> bool:
+    """Whether the process that a lease row names is certainly gone."""
+    return provably_dead(lease.boot_id, lease.process_id, lease.process_started)
+
+
 @functools.lru_cache(maxsize=1)
 def _identity(process_id: int) -> ProcessIdentity:
     found = _state_and_start(process_id)
@@ -110,12 +122,25 @@ def _identity(process_id: int) -> ProcessIdentity:
 
 def _boot_id() -> str | None:
     # Containers share the kernel's boot id but number their processes apart:
-    # without the namespace a live holder next door would look dead.
+    # without the namespace a live holder next door would look dead. They can also
+    # be given a clock of their own that counts from another moment.
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
-            return f"{file.read().strip()}/{os.readlink('/proc/self/ns/pid')}"
+            return f"{file.read().strip()}/{os.readlink('/proc/self/ns/pid')}/{_time_namespace()}"
     except OSError:
         return None
+
+
+def _time_namespace() -> str:
+    try:
+        return os.readlink("/proc/self/ns/time")
+    except OSError:
+        return "time:[]"  # a kernel that has none
+
+
+def _numbered(boot_id: str) -> list[str]:
+    """The parts of a boot id that say among which processes a number counts: not the time namespace."""
+    return boot_id.split("/")[:2]
 
 
 def _exists(process_id: int) -> bool:

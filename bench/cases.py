@@ -67,6 +67,7 @@ class Profile:
     long_peers: int
     concurrent: int
     sessions: tuple[int, ...]
+    leases: int
     pieces: int
     counted: int
     memory: int
@@ -94,7 +95,8 @@ QUICK: Final = Profile(
     long=50,
     long_peers=30,
     concurrent=2,
-    sessions=(16,),
+    sessions=(16, 64),
+    leases=64,
     pieces=300,
     counted=100,
     memory=100,
@@ -112,7 +114,6 @@ FULL: Final = replace(
     long=200,
     long_peers=100,
     concurrent=5,
-    sessions=(16, 64),
     pieces=2000,
     counted=200,
     memory=2000,
@@ -133,6 +134,7 @@ TINY: Final = replace(
     long_peers=4,
     concurrent=1,
     sessions=(4,),
+    leases=4,
     pieces=20,
     counted=22,
     memory=20,
@@ -146,6 +148,8 @@ def core(profile: Profile) -> Iterator[Case]:
     """The limits of the machine, the floor, and ours."""
     yield from _limits(profile)
     yield from _storing(profile)
+    yield from _on_postgres(profile)
+    yield from _leases(profile)
     yield from _talking(profile)
     yield from _reading(profile)
 
@@ -171,6 +175,27 @@ def _storing(p: Profile) -> Iterator[Case]:
         )
     plans = {"journals": ["small", "large"]}
     yield Case("count_plan", "rows of a plan", "bench.ours.counts:plan_rows", plans, once=True)
+
+
+def _on_postgres(p: Profile) -> Iterator[Case]:
+    """Each with a server of its own; left out where there is none."""
+    one = {"commits": p.commits}
+    yield Case("postgres", "C1 PostgreSQL", "bench.ours.postgres:one_writer", one, optional=True)
+    for n in p.writers:
+        arguments = {"writers": n, "commits": p.commits_each}
+        many = "bench.ours.postgres:many_sessions"
+        yield Case(f"postgres_{n}", f"C2 PostgreSQL, {n} sessions", many, arguments, optional=True)
+    for n in (1, *p.sessions):
+        requests = p.base if n == 1 else p.concurrent
+        title = f"T2 PostgreSQL, {n} sessions" if n > 1 else "T1 PostgreSQL"
+        yield talk(f"postgres_t_{n}", title, OURS, "postgres", requests, sessions=n, optional=True)
+
+
+def _leases(p: Profile) -> Iterator[Case]:
+    for engine, name in (("sqlite", "SQLite"), ("postgres", "PostgreSQL")):
+        arguments = {"engine": engine, "sessions": p.leases, "times": p.commits_each}
+        title = f"L1 leases, {p.leases} sessions, {name}"
+        yield Case(f"lease_{engine}", title, "bench.ours.leases:many_sessions", arguments, optional=True)
 
 
 def talk(id_: str, title: str, system: str, mode: str, requests: int, **more: Any) -> Case:
@@ -251,8 +276,10 @@ def _peer(key: str, peer: dict[str, Any], p: Profile) -> Iterator[Case]:
     options = {**more, "tools": 4, "counts_fsyncs": p.counts_more}
     yield talk(f"t1_{key}_m4", f"T1 {name}, 4 tools", system, durable, p.many_tools, **options)
     yield talk(f"growth_{key}", f"growth {name}", system, durable, p.long_peers, once=True, **more)
-    n = p.sessions[0]
-    yield talk(f"t2_{key}_{n}", f"T2 {name}, {n} sessions", system, durable, p.concurrent, sessions=n, **more)
+    for n in p.sessions:
+        once = n != p.sessions[0]  # half a minute each
+        more_of = {**more, "once": once, "sessions": n}
+        yield talk(f"t2_{key}_{n}", f"T2 {name}, {n} sessions", system, durable, p.concurrent, **more_of)
     if peer.get("resumes"):
         for length, requests in zip(("short", "long"), p.resumed, strict=True):
             arguments = {"system": system, "mode": durable, "requests": requests}

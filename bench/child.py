@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from bench.conversations import Place, loaded
+from bench.workload import NotHereError
 
 #: What the line with the figures begins with; anything else that a library prints is ignored.
 RESULT: Final = "BENCH-RESULT "
@@ -34,7 +35,10 @@ def run(order: dict[str, Any]) -> str:
         if not order["optional"]:
             raise
         return SKIPPED + str(e)
-    return RESULT + json.dumps(_rounded(program(place, **arguments)))
+    try:
+        return RESULT + json.dumps(_rounded(program(place, **arguments)))
+    except NotHereError as e:
+        return SKIPPED + " ".join(str(e).split())
 
 
 def _rounded(value: Any) -> Any:

@@ -49,10 +49,7 @@ class NotMeasuredError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """One entry of `goals.toml`. Exactly one of `at_most` and `at_least` is given.
-
-    absent: why it cannot be measured yet, where that is known.
-    """
+    """One entry of `goals.toml`. Exactly one of `at_most` and `at_least` is given."""
 
     id: str
     kind: str
@@ -61,7 +58,6 @@ class Goal:
     compared: str
     at_most: float | None = None
     at_least: float | None = None
-    absent: str = ""
 
     def __post_init__(self) -> None:
         if self.kind not in ("hard", "soft"):
@@ -121,7 +117,7 @@ def _judged(goal: Goal, samples: Samples, quiet: bool) -> Judged:
     try:
         values = rounds(goal.value, samples)
     except (NotMeasuredError, ZeroDivisionError) as e:
-        return Judged(goal, Verdict.NOT_MEASURED, why=goal.absent or str(e))
+        return Judged(goal, Verdict.NOT_MEASURED, why=str(e))
     value = statistics.median(values)
     if not math.isfinite(value):
         return Judged(goal, Verdict.NOT_MEASURED, why=f"the value is {value}")

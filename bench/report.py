@@ -19,6 +19,7 @@ from typing import Any, Final
 
 from bench import goals as judging
 from bench.cases import ROOT
+from bench.figures import LIMITS, OURS
 from bench.picture import picture
 
 README: Final = ROOT / "README.md"
@@ -33,44 +34,6 @@ NOISY: Final = (
 )
 
 Run = dict[str, Any]
-
-_LIMITS: Final = (
-    ("disk", "fsync_us", "fsync after 600 bytes", "us"),
-    ("disk", "commit_us", "SQLite commit, one row, WAL, FULL", "us"),
-    ("disk", "unsynced_commit_us", "the same without waiting for the disk", "us"),
-    ("group_16", "direct_per_s", "16 writers, one commit after the other", "commits/s"),
-    ("group_16", "group_per_s", "16 writers, sharing commits", "commits/s"),
-    ("group_64", "group_per_s", "64 writers, sharing commits", "commits/s"),
-    ("decoding", "read_per_s", "reading a journal's rows", "events/s"),
-    ("decoding", "loads_per_s", "and decoding both columns", "events/s"),
-    ("decoding", "chain_per_s", "and hashing them into a chain", "events/s"),
-    ("decoding", "pydantic_per_s", "or validating with pydantic", "events/s"),
-)
-_OURS: Final = (
-    *((("c1", f"port_{n}_us", f"C1 commit of {n} events through the port", "us")) for n in (1, 3, 5, 20)),
-    *((("c1", f"raw_{n}_us", f"C1 the same bytes, bare SQLite, {n} rows", "us")) for n in (1, 3, 5, 20)),
-    ("c1", "fenced_3_us", "C3 commit of 3 events, fenced", "us"),
-    ("c2_16", "per_s", "C2 16 sessions commit", "commits/s"),
-    ("c2_64", "per_s", "C2 64 sessions commit", "commits/s"),
-    ("c2_64", "p99_ms", "C2 64 sessions, 99 of 100 commits within", "ms"),
-    ("c2_64", "unfair", "C2 64 sessions, slowest over quickest", ""),
-    ("t4_first", "ms", "T4 first piece after sending", "ms"),
-    ("t4_first", "bare_ms", "T4 the same, one commit and bare HTTP", "ms"),
-    ("t4_fan_out", "one_us", "T4 a piece to one reader", "us"),
-    ("t4_fan_out", "further_us", "T4 to each further reader", "us"),
-    ("r2_small", "ms", "R2 plan, small journal", "ms"),
-    ("r2_large", "ms", "R2 plan, large journal", "ms"),
-    ("p1", "one_per_s", "P1 replay, one read model", "events/s"),
-    ("p1", "all_per_s", "P1 replay, all read models", "events/s"),
-    ("p1", "chain_per_s", "P1 verify, the chain alone", "events/s"),
-    ("p1", "verified_per_s", "P1 verify, chain and rules", "events/s"),
-    ("p3", "ms", "P3 `recovery inspect`, cold", "ms"),
-    ("p3", "imports_ms", "P3 its imports alone", "ms"),
-    ("i1", "ms", "I1 `import minutebook`", "ms"),
-    ("i1", "modules", "I1 modules it loads", ""),
-    ("m1", "kib_per_request", "M1 memory for each request of a session", "KiB"),
-)
-
 
 # --- figures --------------------------------------------------------------------------------
 
@@ -119,10 +82,8 @@ def report(run: Run) -> str:
     return "\n".join(
         [
             *_head(run),
-            *_section(
-                "Limits of this machine", table(("what", "median [range]", ""), _figures(run, _LIMITS))
-            ),
-            *_section("minutebook", table(("what", "median [range]", ""), _figures(run, _OURS))),
+            *_section("Limits of this machine", table(("what", "median [range]", ""), _figures(run, LIMITS))),
+            *_section("minutebook", table(("what", "median [range]", ""), _figures(run, OURS))),
             *_section("T1 one request: one tool", _requests(run, "t1_", skip="_m4")),
             *_section("T1 one request: four tools", _requests(run, "t1_", only="_m4")),
             *_section("T1 long sessions: ms at that place of the history", _growth(run)),

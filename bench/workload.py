@@ -43,6 +43,10 @@ def piece(number: int) -> str:
     return f"piece {number:02d} of the answer. "
 
 
+class NotHereError(Exception):
+    """What a case needs is not on this machine: it is left out, not failed."""
+
+
 class Conversation(Protocol):
     """One session of a system."""
 

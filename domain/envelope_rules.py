@@ -38,9 +38,11 @@ def _check_command(state: State, event: Recorded) -> None:
         need(goes_on, "a command's events are contiguous", event)
         need(event.command_size == last.size, "a command's events agree on its size", event)
     need(event.command_index < event.command_size, "an event is within its command", event)
-    if event.type in ENDS and event.command_index == 0 and state.request is not None:
+    if event.type in ENDS and state.request is not None and event.request_id == state.request.request_id:
         cause = state.request.last_sequence
-        need(event.causation == cause, "an end on its own is caused by the request's last event", event)
+        alone = cause < event.sequence - event.command_index  # nothing else of it in this command
+        caused = not alone or event.causation == cause
+        need(caused, "an end on its own is caused by the request's last event", event)
 
 
 def _check_scope(state: State, event: Recorded) -> None:

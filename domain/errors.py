@@ -160,6 +160,19 @@ class SessionClosed(Rejected):
         super().__init__(f"session {session_id!r} {how}")
 
 
+class SessionSuspending(Rejected):
+    """The session is being handed over; this handle takes no more work. Nothing was written."""
+
+    code = "SESSION_SUSPENDING"
+
+    def __init__(self, session_id: str) -> None:
+        self.session_id = session_id
+        super().__init__(
+            f"session {session_id!r} is being handed over to another worker; send it there, "
+            "or call suspend_for_handoff again if it failed"
+        )
+
+
 class StreamError(Rejected):
     """There is nothing to stream, or it would wait for itself. `reason` is a stable word."""
 
@@ -232,14 +245,22 @@ class CommandConflict(Conflict):
 
 
 class LeaseConflict(Conflict):
-    """Another live holder has the session."""
+    """Another live holder has the session.
+
+    Args:
+        expires_at: until when, by the wall clock of the store; ISO 8601.
+        judged_by: which clock decides, as part of a sentence.
+    """
 
     code = "DURABLE_EXECUTION_LEASE_CONFLICT"
 
-    def __init__(self, session_id: str, holder: str, expires_at: str) -> None:
+    def __init__(
+        self, session_id: str, holder: str, expires_at: str, judged_by: str = "by the store's clock"
+    ) -> None:
         self.session_id, self.holder, self.expires_at = session_id, holder, expires_at
+        self.judged_by = judged_by
         super().__init__(
-            f"session {session_id!r} is held by {holder} until {expires_at}. "
+            f"session {session_id!r} is held by {holder} until {expires_at}, {judged_by}. "
             "Wait, stop that holder, or use another session."
         )
 
@@ -273,6 +294,67 @@ class OutcomeUnknown(Fenced):
     """A commit may or may not have happened. Fenced until that is settled."""
 
     code = "DURABLE_COMMIT_OUTCOME_UNKNOWN"
+
+
+# --- handing a session over --------------------------------------------------
+
+
+class HandoffError(MinutebookError):
+    """A session was not handed over. `code` is that of the class; see there for what to do.
+
+    Args:
+        retryable: whether `suspend_for_handoff` may be called again on this handle.
+        closed: whether this handle is closed now; where the session stands is in its journal.
+        active_subagent_ids, active_shell_ids: what runs in the background.
+        pending_callbacks: calls and questions whose code goes on although it was told to stop.
+    """
+
+    code = "SESSION_HANDOFF_FAILED"
+    retryable: ClassVar[bool] = False
+    closed: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        session_id: str,
+        why: str,
+        *,
+        active_subagent_ids: tuple[str, ...] = (),
+        active_shell_ids: tuple[str, ...] = (),
+        pending_callbacks: tuple[str, ...] = (),
+    ) -> None:
+        self.session_id, self.why = session_id, why
+        self.active_subagent_ids, self.active_shell_ids = active_subagent_ids, active_shell_ids
+        self.pending_callbacks = pending_callbacks
+        super().__init__(f"session {session_id!r} was not handed over: {why}")
+
+
+class HandoffNotConfigured(HandoffError):
+    """The store does not outlive this process: nobody could go on. The session runs as before."""
+
+    code = "SESSION_HANDOFF_NOT_CONFIGURED"
+
+
+class HandoffActiveWork(HandoffError):
+    """Work runs in the background. The session runs as before; stop that work, then call again."""
+
+    code = "SESSION_HANDOFF_ACTIVE_WORK"
+    retryable = True
+
+
+class HandoffPending(HandoffError):
+    """Code of the application goes on although it was told to stop. The lease is kept and nothing
+    new begins; call again once that code has ended."""
+
+    code = "SESSION_HANDOFF_PENDING_CALLBACKS"
+    retryable = True
+
+
+class HandoffFailed(HandoffError):
+    """It failed after things had been stopped, `__cause__` says why. This handle is closed; resume
+    the session from its journal, here or elsewhere."""
+
+    code = "SESSION_HANDOFF_FAILED"
+    closed = True
 
 
 # --- the stored bytes are not what was written ------------------------------
@@ -344,6 +426,12 @@ class NewerFormat(StoreUnsupported):
     """The journal was written by a newer version; it was not touched."""
 
     code = "JOURNAL_FORMAT_NEWER"
+
+
+class OlderFormat(StoreUnsupported):
+    """The journal was written by an older version: it can be read, and written once it is migrated."""
+
+    code = "JOURNAL_FORMAT_OLDER"
 
 
 # --- models and tools ----------------------------------------------------------

@@ -266,13 +266,15 @@ class InputCancelled(Payload, type="input_cancelled", aggregate=K.SESSION):
 
 
 class RequestAccepted(Payload, type="request_accepted", aggregate=K.REQUEST, scope="R"):
-    """A pending input became a unit of work, with the settings it will run under."""
+    """A pending input became a unit of work, with the settings it will run under; `supersedes`
+    names the request that it takes over from."""
 
     input_id: str
     max_turns: int = Field(ge=1)
     model: str
     settings_digest: str
     context: dict[str, Any] = Field(default_factory=dict)
+    supersedes: str | None = None
 
 
 class RequestStarted(Payload, type="request_started", aggregate=K.REQUEST, scope="R"):
@@ -310,10 +312,13 @@ class RequestInterrupted(Payload, type="request_interrupted", aggregate=K.REQUES
 
 
 class RequestSuperseded(Payload, type="request_superseded", aggregate=K.REQUEST, scope="R"):
-    """The request was rolled over into a new one, accepted in the same commit."""
+    """The request was rolled over into a new one, accepted in the same commit. The new one's own
+    input stands for `replaced_input_ids`: they were applied, and no turn has seen them."""
 
     reason: str
     evidence: str | None = None
+    by_request_id: str | None = None
+    replaced_input_ids: list[str] = Field(default_factory=list)
 
 
 # --- turn --------------------------------------------------------------------------------

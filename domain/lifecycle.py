@@ -19,6 +19,7 @@ from domain import (
     lease,
     model_attempt,
     request,
+    rollover,
     session,
     tool,
     turn,
@@ -89,6 +90,7 @@ def advance(state: State, event: Recorded) -> State:
 
 
 def _check_owed(state: State, event: Recorded) -> tuple[str, ...]:
+    rollover.check_successor(state, event)
     if not state.owed:
         return ()
     wanted, *rest = state.owed
@@ -238,6 +240,7 @@ def _accepted(state: State, event: Recorded, data: ev.RequestAccepted) -> State:
 def _ended(state: State, active: RequestState, event: Recorded) -> State:
     data = event.data
     need(state.active_turn is None, "a request does not end inside a turn", event)
+    rollover.check_end(state, active, event)
     if active.status is request.Status.ACCEPTED:
         completed = isinstance(data, ev.RequestCompleted)
         need(not completed, "completed only from running", event)
@@ -266,6 +269,7 @@ def _turn(state: State, event: Recorded) -> State:
     if isinstance(event.data, ev.TurnStarted):
         return _turn_started(state, active, event, event.data)
     _may_end_turn(state, event)
+    rollover.check_turn(state, event)
     ended = turn.evolve(state.turn, event)
     if isinstance(event.data, ev.TurnCompleted):
         need(state.has_response, "a turn completes only with a response", event)

@@ -25,3 +25,7 @@ MAX_RESPONSE_ID_CHARACTERS: Final = 512
 MAX_ATTEMPTS_PER_TURN: Final = 4
 MAX_RUNS_PER_CALL: Final = 3
 MAX_TURNS: Final = 200
+
+#: How long a call waits for a store that is busy or away, in seconds.
+STORE_TIMEOUT_S: Final = 15.0
+MAX_STORE_TIMEOUT_S: Final = 30.0

@@ -6,7 +6,7 @@ All methods may be cancelled; a cancelled `commit` is settled by its command.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import datetime
@@ -14,6 +14,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from domain.envelope import Fence, Stored
+from domain.errors import MinutebookError
 
 # --- the journal ----------------------------------------------------------------
 
@@ -96,8 +97,14 @@ class Batch:
 class LeaseRow:
     """A session's lease as the store knows it. Times are the store's clock, aware UTC.
 
-    `host` fields name the process that holds it, so that a dead one on the same
-    host can be told from a slow one elsewhere.
+    `boot_id`, `process_id` and `process_started` name the process that holds it, so that
+    a dead one on the same host can be told from a slow one elsewhere.
+
+    Args:
+        expires_at: when it runs out by the wall clock: for people, and for other hosts.
+        runs_out: when it runs out by the clock of the boot that `boot_id` names, in
+            seconds since then; on that host this decides. None where the store has a
+            clock of its own, or the holder named no boot.
     """
 
     token: int
@@ -109,6 +116,7 @@ class LeaseRow:
     boot_id: str | None = None
     process_id: int | None = None
     process_started: str | None = None
+    runs_out: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +131,25 @@ class SessionRow:
     updated_at: datetime
     listing: Listing
     lease: LeaseRow | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    """What bringing a journal's tables up to date did, or would do.
+
+    Args:
+        store: what to call the store in a message.
+        found, target: the format's number before and after; equal: there is nothing to do.
+        sessions, events: how many are in it; they stay as they are.
+        backup: the copy of the journal as it was; None: none.
+    """
+
+    store: str
+    found: int
+    target: int
+    sessions: int
+    events: int
+    backup: str | None
 
 
 class JournalReader(Protocol):
@@ -156,6 +183,10 @@ class JournalReader(Protocol):
         self, session_id: str, command_ids: Sequence[str]
     ) -> Mapping[str, tuple[bytes, Receipt]]:
         """What `command` gives, for a page's worth of commands at once; those that are there."""
+
+    async def lease_lives(self, lease: LeaseRow) -> bool:
+        """Whether a lease of this journal holds at this moment, by the store's clock, judged as
+        `LeaseStore.acquire` would: not given back, not run out, its process not provably dead."""
 
 
 class Journal(JournalReader, Protocol):
@@ -213,7 +244,8 @@ class LeaseStore(Protocol):
 
         Another live holder: LeaseConflict. A holder on this host that is provably
         dead, or one whose lease ran out by the store's clock: taken over with
-        token + 1. Same worker and lease id: the same token again, renewed.
+        token + 1. Same worker and lease id: the same token again, renewed, and
+        the row names the process that asked last.
         """
 
     async def renew(self, session_id: str, fence: Fence, ttl_ms: int) -> LeaseRow:
@@ -224,6 +256,74 @@ class LeaseStore(Protocol):
 
     async def release(self, session_id: str, fence: Fence) -> None:
         """Give the lease back; the token stays. Not ours any more: nothing happens."""
+
+    async def free(
+        self, actions: Collection[str], *, after: str = "", limit: int = 100
+    ) -> Sequence[SessionRow]:
+        """Rows of sessions that nobody holds and whose listing names one of `actions`, by id, those
+        after `after`, at most `limit`.
+
+        Whether somebody holds a session is judged as `acquire` would. A hint for those who look
+        for work: what is free now may be taken a moment later.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseTimes:
+    """How a lease is kept, in seconds.
+
+    Args:
+        ttl_s: how long it lasts without a renewal.
+        heartbeat_s: how often it is renewed.
+        store_timeout_s: how long one call of the store may take.
+    """
+
+    ttl_s: float
+    heartbeat_s: float
+    store_timeout_s: float
+
+    @property
+    def ttl_ms(self) -> int:
+        """The length as a store is told it."""
+        return round(self.ttl_s * 1000)
+
+
+class HeldLease(Protocol):
+    """A lease that somebody keeps renewed, until it is lost or given back."""
+
+    @property
+    def row(self) -> LeaseRow:
+        """The lease as last renewed; without its id once it was given back."""
+
+    @property
+    def fence(self) -> Fence:
+        """What every event under it carries."""
+
+    def check(self) -> None:
+        """Return if it is ours at this moment; from any thread, without asking the store.
+
+        Raises:
+            LeaseLost: it is not, or nobody knows any more: its time ran out by the clock of
+                the boot, counted from before the last renewal that succeeded was asked for.
+        """
+
+    async def lost(self) -> MinutebookError:
+        """Return once it is lost or given back, with the reason."""
+
+    async def release(self) -> None:
+        """Stop renewing it and give it back. A store that cannot be reached lets it run out."""
+
+
+class LeaseKeeper(Protocol):
+    """Keeps leases renewed, whatever the event loop of the application is doing."""
+
+    async def hold(self, leases: LeaseStore, session_id: str, holder: Holder, times: LeaseTimes) -> HeldLease:
+        """Acquire a session's lease and keep it.
+
+        Raises:
+            LeaseConflict: another live holder has it.
+            StoreFailure: the store did not say. Nothing is kept.
+        """
 
 
 class StoreDescription(Protocol):
@@ -241,7 +341,12 @@ class StoreDescription(Protocol):
 
 
 class Clock(Protocol):
-    """Wall time for the journal, a monotonic clock for waiting."""
+    """Wall time for the journal, a monotonic clock for waiting and for leases."""
+
+    @property
+    def boot_id(self) -> str | None:
+        """From which boot of which host `monotonic` counts, so that other processes there can
+        compare it with theirs; None where they cannot."""
 
     def now(self) -> datetime:
         """Aware UTC."""

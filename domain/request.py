@@ -31,6 +31,7 @@ class AcceptRequest:
     settings: Settings
     context: dict[str, Any]
     max_turns: int
+    supersedes: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +75,12 @@ class Interrupt:
 
 @dataclass(frozen=True, slots=True)
 class Supersede:
-    """End because a new request takes over."""
+    """End because a new request takes over; the fields are those of `RequestSuperseded`."""
 
     reason: str
     evidence: str | None = None
+    by_request_id: str | None = None
+    replaced_input_ids: tuple[str, ...] = ()
 
 
 Command = AcceptRequest | StartRequest | RequestAbort | Complete | Fail | Interrupt | Supersede
@@ -143,6 +146,7 @@ def decide(command: Command) -> Payload:
                 model=command.settings.model,
                 settings_digest=command.settings.digest(),
                 context=command.context,
+                supersedes=command.supersedes,
             )
         case StartRequest():
             return ev.RequestStarted()
@@ -159,7 +163,12 @@ def decide(command: Command) -> Payload:
                 reason=command.reason, by_input_id=command.by_input_id, evidence=command.evidence
             )
         case Supersede():
-            return ev.RequestSuperseded(reason=command.reason, evidence=command.evidence)
+            return ev.RequestSuperseded(
+                reason=command.reason,
+                evidence=command.evidence,
+                by_request_id=command.by_request_id,
+                replaced_input_ids=list(command.replaced_input_ids),
+            )
 
 
 # --- evolve ------------------------------------------------------------------------------

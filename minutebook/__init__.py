@@ -41,10 +41,12 @@ if TYPE_CHECKING:  # the same names once more, for type checkers and editors
     from minutebook.compose import create_session as create_session
     from minutebook.compose import memory as memory
     from minutebook.compose import open_coordinator as open_coordinator
+    from minutebook.compose import postgres as postgres
     from minutebook.compose import resume_session as resume_session
     from minutebook.compose import sqlite as sqlite
     from minutebook.config import PermissionCall as PermissionCall
     from minutebook.config import SessionConfig as SessionConfig
+    from minutebook.due import due_sessions as due_sessions
     from minutebook.input_parts import FilePart as FilePart
     from minutebook.input_parts import ImagePart as ImagePart
     from minutebook.input_parts import InputCapabilities as InputCapabilities
@@ -55,9 +57,13 @@ if TYPE_CHECKING:  # the same names once more, for type checkers and editors
     from minutebook.interactions import Decision as Decision
     from minutebook.interactions import Deny as Deny
     from minutebook.interactions import Interaction as Interaction
+    from minutebook.lease_config import LeaseConfig as LeaseConfig
+    from minutebook.lease_config import LeaseSnapshot as LeaseSnapshot
+    from minutebook.leaving import HandoffResult as HandoffResult
     from minutebook.models import ModelBinding as ModelBinding
     from minutebook.models import ModelInfo as ModelInfo
     from minutebook.models import Thinking as Thinking
+    from minutebook.processes import BackgroundProcess as BackgroundProcess
     from minutebook.prompting import PromptResult as PromptResult
     from minutebook.prompting import ToolExecutionRecord as ToolExecutionRecord
     from minutebook.prompting import prompt as prompt
@@ -134,6 +140,7 @@ _EXPORTS: Final = {
         "create_session",
         "memory",
         "open_coordinator",
+        "postgres",
         "resume_session",
         "sqlite",
     ),
@@ -141,6 +148,7 @@ _EXPORTS: Final = {
         "PermissionCall",
         "SessionConfig",
     ),
+    "minutebook.due": ("due_sessions",),
     "minutebook.input_parts": (
         "FilePart",
         "ImagePart",
@@ -155,7 +163,10 @@ _EXPORTS: Final = {
         "Deny",
         "Interaction",
     ),
+    "minutebook.lease_config": ("LeaseConfig", "LeaseSnapshot"),
+    "minutebook.leaving": ("HandoffResult",),
     "minutebook.models": ("ModelBinding", "ModelInfo", "Thinking"),
+    "minutebook.processes": ("BackgroundProcess",),
     "minutebook.prompting": (
         "PromptResult",
         "ToolExecutionRecord",

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from domain import budget, session
 from domain.budget import Limits, SetBudget
 from domain.decider import Command
+from domain.lease import AcquireLease
 from domain.model_ports import ModelProvider
 from domain.settings import Settings
 from domain.state import State
@@ -19,16 +20,26 @@ from minutebook.config import SessionConfig
 from minutebook.models import Providers, check_capabilities
 
 
-def created(config: SessionConfig, tools: dict[str, str]) -> Iterator[Command]:
-    """The commands that make a session. `tools`: digests of definitions by name."""
+def created(config: SessionConfig, tools: dict[str, str], holds: AcquireLease) -> Iterator[Command]:
+    """The commands that make a session.
+
+    Args:
+        tools: digests of definitions by name.
+        holds: says who holds the session.
+    """
     yield session.Create(config.owner_id, config.settings(), tools)
     if config.budget is not None:
         yield SetBudget(config.budget.limits())
+    yield holds
 
 
-def resumed(state: State, config: SessionConfig, tools: dict[str, str]) -> Iterator[Command]:
-    """The commands by which another worker goes on with a session."""
+def resumed(
+    state: State, config: SessionConfig, tools: dict[str, str], holds: AcquireLease | None
+) -> Iterator[Command]:
+    """The commands by which another worker goes on with a session. `holds`: None where that is on record."""
     assert state.session is not None
+    if holds is not None:
+        yield holds
     yield session.Resume(state.session.settings_digest, tools)
     wanted = config.settings()
     changed = state.session.settings.changes_to(wanted)

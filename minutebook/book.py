@@ -18,8 +18,9 @@ import anyio
 from domain.entry import Entry, fingerprint, to_batch
 from domain.envelope import Fence, Recorded
 from domain.errors import CommandConflict, Fenced, MinutebookError, OutcomeUnknown
-from domain.ports import Batch, Blob, Clock, CommitStatus, IdSource, Journal, LeaseRow, Receipt
+from domain.ports import Batch, Blob, Clock, CommitStatus, HeldLease, IdSource, Journal, Receipt
 from domain.state import State
+from recovery.committing import settled
 
 #: Called with the events of each commit once they are durable, in order.
 Listener = Callable[[Sequence[Recorded]], None]
@@ -27,13 +28,17 @@ Listener = Callable[[Sequence[Recorded]], None]
 
 @dataclass(slots=True, eq=False)
 class Writing:
-    """An entry on its way into the journal. It gets there whoever waits for it, or stops waiting."""
+    """An entry on its way into the journal. It gets there whoever waits for it, or stops waiting.
+
+    `handed_at`: when the store was given it, by the book's clock.
+    """
 
     batch: Batch
     entry: Entry
     then: Callable[[], None] | None
     receipt: Receipt | None = None
     error: MinutebookError | None = None
+    handed_at: float = 0.0
     _done: anyio.Event = field(default_factory=anyio.Event)
 
     def finish(self, receipt: Receipt | None, error: MinutebookError | None = None) -> None:
@@ -60,7 +65,7 @@ class Book:
 
     Args:
         state, head: where the session stands (a new one: `State(id)` and the genesis head).
-        fence: the lease under which this holder writes.
+        held: the lease under which this holder writes.
 
     `state` is that after the latest entry, `durable` that after the last one in the journal.
     """
@@ -74,12 +79,13 @@ class Book:
         owner_id: str,
         clock: Clock,
         ids: IdSource,
-        fence: Fence | None = None,
+        held: HeldLease | None = None,
     ) -> None:
         self.state = self.durable = state
         self.durable_head = head
-        self.lease: LeaseRow | None = None
-        self.fence = fence
+        #: None once it was given back.
+        self.held = held
+        self.fence: Fence | None = held.fence if held is not None else None
         self.fenced: MinutebookError | None = None
         self.listeners: list[Listener] = []
         #: Called once, with the reason, when the book takes no more entries.
@@ -172,12 +178,23 @@ class Book:
             self.when_fenced(error)
 
     def check_open(self) -> None:
-        """Raise `Fenced` where the book takes no more entries."""
+        """Raise `Fenced` where the book takes no more entries, or its lease is not ours any more."""
+        if self.fenced is None and self.held is not None:
+            try:
+                self.held.check()
+            except Fenced as error:
+                self.fence_off(error)
         if self.fenced is None:
             return
         if isinstance(self.fenced, Fenced):
             raise self.fenced.with_traceback(None)
         raise Fenced(self.state.session_id, str(self.fenced)) from self.fenced
+
+    async def give_back(self) -> None:
+        """Give the lease back; nothing more is written. Once, or nothing happens."""
+        held, self.held = self.held, None
+        if held is not None:
+            await held.release()
 
     # --- the writer ---------------------------------------------------------------------------
 
@@ -202,16 +219,11 @@ class Book:
     async def _write(self, writing: Writing) -> None:
         try:
             self.check_open()
+            writing.handed_at = self._clock.monotonic()
             receipt = await self._settled(writing.batch)
         except MinutebookError as error:
             self.fence_off(error)
             writing.finish(None, error)
-            return
-        except Exception as error:  # a defect of the store must not look like a commit
-            unknown = OutcomeUnknown(self.state.session_id, f"{type(error).__name__}: {error}")
-            unknown.__cause__ = error
-            self.fence_off(unknown)
-            writing.finish(None, unknown)
             return
         self.durable, self.durable_head = writing.entry.state, receipt.head
         for listener in self.listeners:
@@ -221,11 +233,7 @@ class Book:
         writing.finish(receipt)
 
     async def _settled(self, batch: Batch) -> Receipt:
-        """Commit; an unknown outcome is settled once, and the same bytes are tried once more."""
-        try:
-            receipt = await self._journal.commit(batch)
-        except OutcomeUnknown:
-            receipt = await self._journal.settle(batch) or await self._journal.commit(batch)
+        receipt = await settled(self._journal, batch)
         if receipt.status is CommitStatus.REPLAYED:
             raise CommandConflict(batch.session_id, batch.command_id)
         return receipt

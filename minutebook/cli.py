@@ -44,17 +44,19 @@ def _demo(arguments: list[str]) -> int:
 
 def _doctor(arguments: list[str]) -> int:
     """Print findings. 0: nothing that keeps journals from being safe; 1: something does."""
-    from recovery.arguments import Parser
+    from recovery.arguments import WHERE, Parser
 
     parser = Parser(prog="minutebook doctor", description="Examine installation and journal.")
-    parser.add_argument("journal", metavar="JOURNAL", nargs="?", help="a SQLite journal")
+    parser.add_argument("journal", metavar="JOURNAL", nargs="?", help=WHERE)
     options = parser.parse_args(arguments)
 
     from minutebook.doctor import Grade, examine
     from recovery import stores
     from recovery.escape import visible
 
-    report = examine(options.journal, sqlite=stores.sqlite_facts(), survey=stores.survey)
+    report = examine(
+        options.journal, sqlite=stores.sqlite_facts(), survey=stores.survey, server=stores.server_survey
+    )
     for finding in report.findings:
         print(f"{finding.grade.value:5} {finding.topic:11} {visible(finding.sentence)}")
         if finding.remedy:

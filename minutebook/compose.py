@@ -9,12 +9,15 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from domain.errors import InvalidOptions
+from domain.limits import STORE_TIMEOUT_S
 from domain.model_ports import ModelProvider
 from domain.ports import Clock, Holder, Probe, StoreDescription
 from minutebook.config import SessionConfig
+from minutebook.lease_config import LeaseConfig
 from minutebook.opening import OpenSession, World
 from minutebook.provider_config import ProviderConfig
 from minutebook.provider_registry import ProviderRegistry
@@ -22,6 +25,7 @@ from recovery.coordinator import RecoveryCoordinator
 
 if TYPE_CHECKING:
     from adapters.memory_journal import MemoryStore
+    from adapters.postgres_store import PostgresStore
     from adapters.sqlite_store import SqliteStore
 
 
@@ -36,17 +40,56 @@ def memory(*, clock: Clock | None = None) -> MemoryStore:
     return MemoryStore(clock=clock) if clock is not None else MemoryStore()
 
 
-def sqlite(path: str | os.PathLike[str], *, probe: Probe | None = None) -> SqliteStore:
+def sqlite(
+    path: str | os.PathLike[str],
+    *,
+    store_timeout_s: float = STORE_TIMEOUT_S,
+    probe: Probe | None = None,
+) -> SqliteStore:
     """A journal in one SQLite file, made (readable by its owner only) if it does not exist.
 
     This only describes it: opening a session opens the file.
 
     Args:
+        store_timeout_s: how long a call waits for another process's lock, at most 30.
         probe: called at before_commit and after_commit; for crash tests.
     """
     from adapters.sqlite_store import SqliteStore
 
-    return SqliteStore(path, probe=probe) if probe is not None else SqliteStore(path)
+    store = SqliteStore(path, store_timeout_s=store_timeout_s)
+    return replace(store, probe=probe) if probe is not None else store
+
+
+def postgres(
+    url: str,
+    *,
+    schema: str = "minutebook",
+    connections: int = 4,
+    store_timeout_s: float = STORE_TIMEOUT_S,
+    probe: Probe | None = None,
+) -> PostgresStore:
+    """A journal in a PostgreSQL database, for sessions that several hosts may drive.
+
+    This only describes it: opening a session connects, and makes the tables if they do
+    not exist. Needs the extra `postgres`.
+
+    Args:
+        url: `postgresql://user:password@host:port/database`; the database exists. Credentials are
+            shown nowhere. What the URL does not say is not looked up in the environment.
+        schema: the PostgreSQL schema for the tables: a-z, 0-9 and _.
+        connections: how many commits of this process may be under way at once, at most 64.
+        store_timeout_s: how long a call waits for the server or for a lock, at most 30.
+        probe: called at before_commit and after_commit; for crash tests.
+
+    Raises:
+        InvalidOptions: psycopg is not installed.
+    """
+    try:
+        from adapters.postgres_store import PostgresStore
+    except ImportError as e:
+        raise InvalidOptions("store", "psycopg (pip install 'minutebook[postgres]')", e.name) from e
+    store = PostgresStore(url, schema=schema, connections=connections, store_timeout_s=store_timeout_s)
+    return replace(store, probe=probe) if probe is not None else store
 
 
 def create_session(
@@ -59,7 +102,7 @@ def create_session(
     """`async with create_session(config, store=...) as session`: a new session.
 
     Args:
-        store: `sqlite(path)`, or `memory()`, which is also the default.
+        store: `sqlite(path)`, `postgres(url)`, or `memory()`, which is also the default.
         session_id: one path segment; minted if not given.
         providers: provider types of your own, for `ProviderConfig(type=...)`.
 
@@ -92,11 +135,23 @@ def resume_session(
 
 @asynccontextmanager
 async def open_coordinator(
-    session_id: str, *, store: StoreDescription, owner_id: str = "local", actor_id: str | None = None
+    session_id: str,
+    *,
+    store: StoreDescription,
+    owner_id: str = "local",
+    actor_id: str | None = None,
+    lease: LeaseConfig | None = None,
 ) -> AsyncIterator[RecoveryCoordinator]:
-    """`async with open_coordinator(id, store=...) as coordinator`: decide what happened."""
+    """`async with open_coordinator(id, store=...) as coordinator`: decide what happened.
+
+    Args:
+        actor_id: who decides, for the record.
+        lease: its length and its names; it is renewed before each decision and at no other
+            time, so who thinks for longer than `ttl_s` is refused with LeaseLost.
+    """
     from adapters.system import SystemClock, SystemIds
 
+    held = lease or LeaseConfig()
     async with (
         store.open(owner_id=owner_id) as journal,
         RecoveryCoordinator.open(
@@ -104,7 +159,8 @@ async def open_coordinator(
             session_id,
             clock=SystemClock(),
             ids=SystemIds(),
-            holder=_holder(actor_id, ""),
+            ttl_ms=held.times().ttl_ms,
+            holder=_holder(held.worker_id or actor_id, held.lease_id or ""),
             actor_id=actor_id,
         ) as coordinator,
     ):
@@ -124,20 +180,22 @@ def built_in_provider(config: ProviderConfig) -> ModelProvider:
 
 def warm_up() -> None:
     """Import at once what opening a session in a file or in memory imports. Opens nothing."""
+    import adapters.lease_keeper
     import adapters.memory_journal
     import adapters.sqlite_store
     import adapters.system  # noqa: F401
 
 
 def _world(store: StoreDescription, providers: ProviderRegistry | None) -> World:
+    from adapters.lease_keeper import KEEPER
     from adapters.system import SystemClock, SystemIds
 
     if not callable(getattr(store, "open", None)):
-        raise InvalidOptions("store", "mb.sqlite(path) or mb.memory()", store)
+        raise InvalidOptions("store", "mb.sqlite(path), mb.postgres(url) or mb.memory()", store)
     registry = ProviderRegistry() if providers is None else providers
     if not isinstance(registry, ProviderRegistry):
         raise InvalidOptions("providers", "an mb.ProviderRegistry, or None", providers)
-    return World(store, lambda given: _provider(given, registry), SystemClock(), SystemIds(), _holder)
+    return World(store, lambda given: _provider(given, registry), SystemClock(), SystemIds(), _holder, KEEPER)
 
 
 def _provider(given: ProviderConfig | ModelProvider, registry: ProviderRegistry) -> ModelProvider:

@@ -20,6 +20,7 @@ from domain.settings import Settings
 from domain.values import OnLostAttempt, PermissionMode, ToolKind, Verdict
 from minutebook.budget import Budget
 from minutebook.interactions import Interaction, ToolAnswer
+from minutebook.lease_config import LeaseConfig
 from minutebook.models import ModelBinding, ModelInfo, Registry, Thinking, pair, thinking_settings
 from minutebook.provider_config import ProviderConfig
 from minutebook.session_options import check_options
@@ -77,8 +78,7 @@ class SessionConfig:
             (`ProviderConfig.store`).
         context: `environment` (text to text, given to tools) and `metadata`.
         abort_timeout_s: how long running tools have to stop before their outcome is unknown.
-        lease_ttl_ms: how long the session stays ours without a sign of life.
-        worker_id: how the lease names this worker; default: host and process.
+        lease: how the session is held against other workers.
 
     Raises:
         InvalidOptions: the option's name, what is allowed, what was given. Nothing was opened.
@@ -98,8 +98,7 @@ class SessionConfig:
     context: Mapping[str, Any] = field(default_factory=dict)
     owner_id: str = "local"
     abort_timeout_s: float = 10.0
-    lease_ttl_ms: int = 30_000
-    worker_id: str | None = None
+    lease: LeaseConfig = field(default_factory=LeaseConfig)
     probe: Probe = no_probe
     providers: Mapping[str, ProviderConfig | ModelProvider] = field(default_factory=dict)
     models: Sequence[ModelInfo] = ()

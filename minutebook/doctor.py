@@ -12,14 +12,18 @@ import re
 import stat
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from enum import StrEnum
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Final, Protocol
 
 from domain.errors import MinutebookError
 from minutebook import _siblings
+from minutebook.findings import Finding as Finding
+from minutebook.findings import Grade as Grade
+from minutebook.findings import Report as Report
+from minutebook.findings import some
+from minutebook.server_findings import ServerFacts, orphans, server_findings
+from recovery.addresses import is_server
 
 _OLDEST_PYTHON: Final = (3, 11)
 _MOUNTS: Final = Path("/proc/self/mountinfo")
@@ -30,38 +34,6 @@ _REMOTE_FUSE: Final = frozenset(
     "ceph curlftpfs davfs gcsfuse glusterfs goofys nfs rclone s3fs smbnetfs sshfs".split()
 )
 _SIDE_FILES: Final = ("", "-wal", "-shm", "-journal")
-_NAMES_SHOWN: Final = 5
-
-
-class Grade(StrEnum):
-    """How bad a finding is: fine, worth knowing, or to be mended before use."""
-
-    OK = "ok"
-    WARN = "warn"
-    ERROR = "error"
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing that was looked at: a topic of one word, a sentence, and what to do about it."""
-
-    topic: str
-    grade: Grade
-    sentence: str
-    remedy: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Report:
-    """Everything that was looked at, in order."""
-
-    findings: tuple[Finding, ...]
-
-    @property
-    def worst(self) -> Grade:
-        """The worst grade of all; OK if nothing was looked at."""
-        order = list(Grade)
-        return max((finding.grade for finding in self.findings), key=order.index, default=Grade.OK)
 
 
 class SqliteFacts(Protocol):
@@ -94,19 +66,28 @@ class JournalFacts(Protocol):
     def orphaned_blobs(self) -> Sequence[str]: ...
 
 
-def examine(path: str | None, *, sqlite: SqliteFacts, survey: Callable[[str], JournalFacts]) -> Report:
-    """Look at the installation and, if a journal file is named, at that file.
+def examine(
+    journal: str | None,
+    *,
+    sqlite: SqliteFacts,
+    survey: Callable[[str], JournalFacts],
+    server: Callable[[str], ServerFacts],
+) -> Report:
+    """Look at the installation and, if a journal is named, at that journal.
 
     Args:
-        path: a journal file, or None for the installation alone.
+        journal: a journal file or the address of one on a server; None: the installation alone.
         sqlite: the chosen driver.
         survey: reads a journal's facts from a path; its typed errors become findings.
+        server: the same, from an address.
 
-    Guarantees: writes nothing, opens nothing but the named file and what describes this machine.
+    Guarantees: writes nothing, opens nothing but the named journal and what describes this machine.
     """
     findings = [_python(sys.version_info[:3]), _sqlite(sqlite), *_names()]
-    if path is not None:
-        findings += _journal(path, sqlite, survey)
+    if journal is not None and is_server(journal):
+        findings += server_findings(journal, server)
+    elif journal is not None:
+        findings += _journal(journal, sqlite, survey)
     return Report(tuple(findings))
 
 
@@ -150,7 +131,7 @@ def _claims(name: str) -> Iterator[Finding]:
     for owner in _siblings.owners(name):
         shared = _shared_files(name, _files(owner), _files("minutebook"))
         if shared:
-            sentence = f"{_some(shared)}: installed by minutebook and by {owner}; the last one won."
+            sentence = f"{some(shared)}: installed by minutebook and by {owner}; the last one won."
         else:
             sentence = f"The package name {name!r} is also used by the distribution {owner}."
         yield Finding(
@@ -186,7 +167,7 @@ def _journal(path: str, sqlite: SqliteFacts, survey: Callable[[str], JournalFact
         return
     yield _soundness(path, facts)
     yield _pragmas(facts, sqlite)
-    yield _orphans(facts)
+    yield orphans(facts.orphaned_blobs)
     yield from _modes(Path(path))
     yield _file_system(Path(path))
 
@@ -196,7 +177,7 @@ def _soundness(path: str, facts: JournalFacts) -> Finding:
         return Finding(
             "integrity",
             Grade.ERROR,
-            f"SQLite finds the file damaged: {_some(facts.integrity)}",
+            f"SQLite finds the file damaged: {some(facts.integrity)}",
             "Stop using it. Copy it with its side files, then restore the latest backup.",
         )
     return Finding(
@@ -213,18 +194,6 @@ def _pragmas(facts: JournalFacts, sqlite: SqliteFacts) -> Finding:
             "Open it with a newer SQLite; do not let several processes use it with this one.",
         )
     return Finding("pragmas", Grade.OK, f"The file's journal mode is {facts.journal_mode}.")
-
-
-def _orphans(facts: JournalFacts) -> Finding:
-    blobs = facts.orphaned_blobs
-    if not blobs:
-        return Finding("blobs", Grade.OK, "Every blob belongs to an event.")
-    return Finding(
-        "blobs",
-        Grade.WARN,
-        f"{len(blobs)} of the file's blobs belong to no event: {_some(blobs)}",
-        "A crash between a blob and its event leaves these; they do no harm.",
-    )
 
 
 def _modes(path: Path) -> Iterator[Finding]:
@@ -287,8 +256,3 @@ def _kind_of_mount(path: Path, mounts: str) -> str | None:
 def _is_remote(kind: str) -> bool:
     family, _, member = kind.partition(".")
     return kind in _REMOTE_KINDS or (family == "fuse" and member in _REMOTE_FUSE)
-
-
-def _some(items: Sequence[str]) -> str:
-    more = len(items) - _NAMES_SHOWN
-    return ", ".join(items[:_NAMES_SHOWN]) + (f" and {more} more" if more > 0 else "")

@@ -7,30 +7,35 @@ writing to the journal itself; that keeps one writer and one order.
 from __future__ import annotations
 
 import logging
+import threading
 from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from contextvars import ContextVar
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from typing import Final
 
 import anyio
 
-from domain import model_attempt, tool
-from domain.decider import HOST, Command, OnCall
+from domain import model_attempt
+from domain.decider import OnCall
 from domain.envelope import Actor
 from domain.errors import ModelFailed
 from domain.limits import MAX_RESPONSE_ID_CHARACTERS
 from domain.model_attempt import AttemptState
 from domain.model_ports import Found, Identified, Response, Text, Thinking
 from domain.next_steps import evaluating, stop
-from domain.ports import Blob, Probe, Timer
+from domain.ports import Probe, Timer
 from domain.values import ActorKind, Verdict
 from minutebook import stream_events as se
+from minutebook.authority import Authority
 from minutebook.carrying import AskHandler, AskPerson, RunTool, SendRequest
 from minutebook.feed import Feed
 from minutebook.interactions import Interaction, ToolAnswer
+from minutebook.landings import Flight, Landing, broke, never_began, stopped, unmade
 from minutebook.lost import LookUp
-from minutebook.outcomes import checked, cut_off, defect, kept, recorded
+from minutebook.outcomes import checked, defect, kept, recorded
+from minutebook.processes import Processes
 from minutebook.tasks import SessionTasks
 from minutebook.tool_context import ToolContext
 from minutebook.tool_runner import run_tool
@@ -38,48 +43,12 @@ from minutebook.tool_runner import run_tool
 MODEL = Actor(ActorKind.MODEL)
 RECOVERY = Actor(ActorKind.RECOVERY)
 
+#: How long what is cancelled has to take notice, before it counts as going on all the same.
+NOTICE_S: Final = 1.0
 log = logging.getLogger("minutebook")
 
 #: Ids of the sessions whose tools, handlers or models the running code belongs to.
 INSIDE: ContextVar[frozenset[str]] = ContextVar("minutebook_inside", default=frozenset())
-
-
-@dataclass(frozen=True, slots=True)
-class Landing:
-    """What a flight ended with: the commands to record, and blobs that go with them.
-
-    `handler` is set instead where an evaluation ended: (call index, the handler's answer);
-    `answer` where a confirmation handler answered: (interaction id, answer). `late`: it had
-    been given up, and what it says is only noted. `in_passing`: the flight goes on; this is
-    dropped where it ends first.
-    """
-
-    subject: str
-    commands: tuple[Command, ...] = ()
-    blobs: tuple[Blob, ...] = ()
-    handler: tuple[int, Verdict | None] | None = None
-    answer: tuple[str, ToolAnswer] | None = None
-    actor: Actor = HOST
-    late: bool = False
-    in_passing: bool = False
-
-
-@dataclass(slots=True, eq=False)
-class _Flight:
-    """One task: what it was begun with, and what it was told since."""
-
-    launch: object
-    ctx: ToolContext | None = None
-    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
-    told: str = ""
-    given_up: bool = False
-
-    def cut_off(self, reason: str) -> None:
-        """Cancel it, whatever it is doing."""
-        self.told = self.told or reason
-        if self.ctx is not None:
-            self.ctx.stopping.set()
-        self.scope.cancel()
 
 
 class Flights:
@@ -92,12 +61,17 @@ class Flights:
         feed: Feed,
         probe: Probe,
         timer: Timer,
+        authority: Authority,
+        processes: Processes,
     ) -> None:
         self.landed: deque[Landing] = deque()
-        self._session_id = session_id
+        self.processes = processes
+        self._session_id, self._authority = session_id, authority
         self._tasks, self._feed = tasks, feed
         self._probe, self._timer = probe, timer
-        self._flying: dict[str, _Flight] = {}
+        self._flying: dict[str, Flight] = {}
+        #: Tools whose outcome is recorded, or left open, and whose code may go on all the same.
+        self._unattended: dict[str, Flight] = {}
         self._woken: anyio.Event | None = None
 
     @property
@@ -110,6 +84,11 @@ class Flights:
     def running(self) -> frozenset[str]:
         """Ids of what is running."""
         return frozenset(self._flying)
+
+    @property
+    def unattended(self) -> frozenset[str]:
+        """Ids of tools whose code goes on although nobody waits for it any more."""
+        return frozenset(subject for subject, each in self._unattended.items() if not each.ended.is_set())
 
     async def wait(self, until: float | None = None) -> None:
         """Return when something landed, when somebody called `wake`, or at a moment of the timer."""
@@ -145,45 +124,66 @@ class Flights:
         if isinstance(flight.launch, RunTool) and not flight.launch.definition.is_async and reason == "abort":
             assert flight.ctx is not None
             flight.told = reason
-            flight.ctx.stopping.set()
+            self._ask_to_stop(subject, flight.ctx)
         else:
             flight.cut_off(reason)
 
+    def _ask_to_stop(self, subject: str, ctx: ToolContext) -> None:
+        ctx.stopping.set()
+        self.processes.ask(subject)
+
     def never_began(self, launch: SendRequest | RunTool, reason: str) -> None:
         """A launch that is on record as started and will not be made: that much is known."""
-        if isinstance(launch, SendRequest):
-            self.landed.append(Landing(launch.attempt_id, (model_attempt.Abandon(reason),)))
-        else:
-            cancel = tool.Cancel(f"{reason} before it began")
-            self.landed.append(Landing(launch.tool_id, (OnCall(launch.index, cancel),)))
+        self.landed.append(unmade(launch, reason))
 
     async def wind_down(self, timeout_s: float) -> None:
         """Let everything end: models at once, tools within their time; then cut them off.
 
         A tool that does not end in time stays on record as started.
         """
-        for flight in self._flying.values():
-            if flight.ctx is None:
-                flight.cut_off("detached")
-            else:
-                flight.ctx.stopping.set()
-        until = self._timer.monotonic() + timeout_s
-        while self._flying and self._timer.monotonic() < until:
-            await self.wait(until)
+        await self._let_end("detached", timeout_s)
         for flight in self._flying.values():
             flight.cut_off("detached")
         while self._flying:
             await self.wait()
 
+    async def converge(self, timeout_s: float) -> tuple[str, ...]:
+        """The same for a handoff; a thread is never left alone, and nothing is waited for without end.
+
+        Returns:
+            Ids of what goes on all the same. It may end later.
+        """
+        await self._let_end("handoff", timeout_s)
+        for flight in self._flying.values():
+            if not isinstance(flight.launch, RunTool) or flight.launch.definition.is_async:
+                flight.cut_off("handoff")
+        await self._until_landed(NOTICE_S)
+        return tuple(sorted(self.running | self.unattended))
+
+    async def _let_end(self, reason: str, timeout_s: float) -> None:
+        for subject, flight in self._flying.items():
+            if flight.ctx is None:
+                flight.cut_off(reason)
+            else:
+                self._ask_to_stop(subject, flight.ctx)
+        await self._until_landed(timeout_s)
+
+    async def _until_landed(self, timeout_s: float) -> None:
+        until = self._timer.monotonic() + timeout_s
+        while self._flying and self._timer.monotonic() < until:
+            await self.wait(until)
+
     def give_up(self, subject: str) -> None:
         """Stop waiting for a flight that does not end; what it lands with later is late."""
-        self._flying.pop(subject).given_up = True
+        flight = self._unattended[subject] = self._flying.pop(subject)
+        flight.given_up = True
+        self._tasks.start(self.processes.end_call, subject, name=f"ends {subject}")
 
     # --- model attempts --------------------------------------------------------------
 
-    def send(self, launch: SendRequest, session_id: str) -> None:
-        """Send a model request."""
-        self._begin(launch.attempt_id, _Flight(launch), lambda: self._attempt(launch, session_id))
+    def send(self, launch: SendRequest, session_id: str, since: float) -> None:
+        """Send a model request that the store was given at a moment of the timer."""
+        self._begin(launch.attempt_id, Flight(launch, since), lambda: self._attempt(launch, session_id))
 
     async def _attempt(self, launch: SendRequest, session_id: str) -> Landing:
         seen = False
@@ -215,9 +215,9 @@ class Flights:
             self.landed.append(Landing(attempt_id, (identify,), actor=MODEL, in_passing=True))
             self.wake()
 
-    def look_up(self, launch: LookUp, attempt: AttemptState) -> None:
+    def look_up(self, launch: LookUp, attempt: AttemptState, since: float) -> None:
         """Ask a provider what became of an attempt that was lost."""
-        self._begin(launch.attempt_id, _Flight(launch), lambda: self._looked_up(launch, attempt))
+        self._begin(launch.attempt_id, Flight(launch, since), lambda: self._looked_up(launch, attempt))
 
     async def _looked_up(self, launch: LookUp, attempt: AttemptState) -> Landing:
         self._probe("before_send")
@@ -244,22 +244,28 @@ class Flights:
 
     # --- tools -------------------------------------------------------------------------
 
-    def run(self, launch: RunTool, ctx: ToolContext) -> None:
-        """Run a tool's code."""
-        self._begin(launch.tool_id, _Flight(launch, ctx), lambda: self._tool(launch, ctx))
+    def run(self, launch: RunTool, ctx: ToolContext, since: float) -> None:
+        """Run a tool's code, the start of which the store was given at a moment of the timer."""
+        flight = Flight(launch, since, ctx)
+        self._begin(launch.tool_id, flight, lambda: self._tool(launch, ctx, flight.ended))
 
-    async def _tool(self, launch: RunTool, ctx: ToolContext) -> Landing:
+    async def _tool(self, launch: RunTool, ctx: ToolContext, ended: threading.Event) -> Landing:
         self._probe("before_effect")
-        finished = await run_tool(launch.definition, launch.arguments, ctx)
+        try:
+            finished = await run_tool(launch.definition, launch.arguments, ctx, ended=ended)
+        finally:
+            await self.processes.end_call(launch.tool_id)
         self._probe("after_effect")
         command, blobs = recorded(launch, finished)
         return Landing(launch.tool_id, (OnCall(launch.index, command),), blobs)
 
     # --- questions -----------------------------------------------------------------------
 
-    def ask_handler(self, launch: AskHandler, ask: Callable[[], Awaitable[Verdict | None]]) -> None:
+    def ask_handler(
+        self, launch: AskHandler, ask: Callable[[], Awaitable[Verdict | None]], since: float
+    ) -> None:
         """Ask the application's permission handler about a call."""
-        self._begin(evaluating(launch.tool_id), _Flight(launch), lambda: self._handler(launch, ask))
+        self._begin(evaluating(launch.tool_id), Flight(launch, since), lambda: self._handler(launch, ask))
 
     async def _handler(self, launch: AskHandler, ask: Callable[[], Awaitable[Verdict | None]]) -> Landing:
         try:
@@ -269,10 +275,13 @@ class Flights:
             verdict = Verdict.ASK  # fails closed: a person decides
         return Landing(evaluating(launch.tool_id), handler=(launch.index, verdict))
 
-    def confirm(self, launch: AskPerson, ask: Callable[[Interaction], Awaitable[ToolAnswer | None]]) -> None:
+    def confirm(
+        self, launch: AskPerson, ask: Callable[[Interaction], Awaitable[ToolAnswer | None]], since: float
+    ) -> None:
         """Ask the application's confirmation handler to answer for a person."""
         subject = f"confirm:{launch.interaction.id}"
-        self._begin(subject, _Flight(launch), lambda: self._confirmation(subject, launch.interaction, ask))
+        flight = Flight(launch, since)
+        self._begin(subject, flight, lambda: self._confirmation(subject, launch.interaction, ask))
 
     async def _confirmation(
         self,
@@ -288,55 +297,39 @@ class Flights:
 
     # --- all -------------------------------------------------------------------------------
 
-    def _begin(self, subject: str, flight: _Flight, run: Callable[[], Awaitable[Landing]]) -> None:
+    def _begin(self, subject: str, flight: Flight, run: Callable[[], Awaitable[Landing]]) -> None:
         self._flying[subject] = flight
         flight.scope = self._tasks.start(self._fly, subject, flight, run, name=subject)
 
-    async def _fly(self, subject: str, flight: _Flight, run: Callable[[], Awaitable[Landing]]) -> None:
+    async def _fly(self, subject: str, flight: Flight, run: Callable[[], Awaitable[Landing]]) -> None:
         landing = None
         INSIDE.set(INSIDE.get() | {self._session_id})
         try:
-            landing = await run()
+            if await self._authority.may_begin(flight.since):
+                flight.begun = True
+                landing = await run()
+            else:
+                landing = never_began(flight, "error")
         except anyio.get_cancelled_exc_class() as e:
             if flight.told:
-                landing = _stopped(subject, flight)
+                landing = stopped(subject, flight)
                 raise
-            landing = _broke(subject, flight, e)  # it cancelled itself; nobody else was meant
+            landing = broke(subject, flight, e)  # it cancelled itself; nobody else was meant
         finally:
             self._land(subject, flight, landing)
 
-    def _land(self, subject: str, flight: _Flight, landing: Landing | None) -> None:
+    def _land(self, subject: str, flight: Flight, landing: Landing | None) -> None:
         if flight.given_up:
             landing = landing and replace(landing, late=True)
         else:
             del self._flying[subject]
+        if isinstance(flight.launch, RunTool) and flight.begun and not flight.ended.is_set():
+            self._unattended[subject] = flight
+        else:
+            self._unattended.pop(subject, None)
         passed = [one for one in self.landed if one.in_passing and one.subject == subject]
         for one in passed:
             self.landed.remove(one)
         if landing is not None:
             self.landed.append(landing)
         self.wake()
-
-
-def _stopped(subject: str, flight: _Flight) -> Landing | None:
-    """What to record of a flight that ended because it was told to."""
-    if flight.given_up:
-        return None
-    match flight.launch:
-        case SendRequest():
-            return Landing(subject, (model_attempt.Abandon(flight.told),))
-        case RunTool() as launch if flight.told != "detached":
-            return Landing(subject, (OnCall(launch.index, cut_off(launch, flight.told)),))
-    return None
-
-
-def _broke(subject: str, flight: _Flight, error: BaseException) -> Landing | None:
-    """What to record of a flight that cancelled its own task."""
-    match flight.launch:
-        case SendRequest():
-            return Landing(subject, (model_attempt.Fail(defect(error)),))
-        case RunTool() as launch:
-            return Landing(subject, (OnCall(launch.index, cut_off(launch, "cancelled from outside")),))
-        case AskHandler() as launch:
-            return Landing(subject, handler=(launch.index, Verdict.ASK))
-    return None

@@ -6,6 +6,8 @@ while it runs, and how it ends, is in `minutebook.flights`.
 
 from __future__ import annotations
 
+from functools import partial
+
 from domain.envelope import Fence
 from domain.state import State
 from minutebook.carrying import AskHandler, AskPerson, Carrier, Launch, RunTool, SendRequest
@@ -26,13 +28,14 @@ class Launcher:
         self._flights, self._feed, self._carrier = flights, feed, carrier
         self._config, self._fence = config, fence
 
-    def launch(self, state: State, launch: Launch, why_not: str) -> None:
+    def launch(self, state: State, launch: Launch, why_not: str, since: float) -> None:
         """Begin a launch.
 
         Args:
             state: after the entry that says so.
             why_not: why it shall not begin after all; empty if it may. What is on record as
                 started then ends without having begun.
+            since: when the store was given what says that it begins.
         """
         match launch:
             case SendRequest() | RunTool() if why_not:
@@ -40,19 +43,19 @@ class Launcher:
             case _ if why_not:
                 return
             case SendRequest():
-                self._flights.send(launch, state.session_id)
+                self._flights.send(launch, state.session_id, since)
             case LookUp():
                 assert state.attempt is not None
-                self._flights.look_up(launch, state.attempt)
+                self._flights.look_up(launch, state.attempt, since)
             case RunTool():
-                self._flights.run(launch, self._context(state, launch))
+                self._flights.run(launch, self._context(state, launch), since)
             case AskHandler():
                 call, handler = self._permission_call(state, launch), self._config.permission_handler
                 assert handler is not None
-                self._flights.ask_handler(launch, lambda: handler(call))
+                self._flights.ask_handler(launch, lambda: handler(call), since)
             case AskPerson():
                 assert self._config.confirmation_handler is not None
-                self._flights.confirm(launch, self._config.confirmation_handler)
+                self._flights.confirm(launch, self._config.confirmation_handler, since)
 
     def _context(self, state: State, launch: RunTool) -> ToolContext:
         assert state.request is not None and state.turn is not None
@@ -77,6 +80,7 @@ class Launcher:
             metadata=context.get("metadata", {}),
             on_progress=progress,
             on_message=message,
+            on_start=partial(self._flights.processes.start, tool_id),
         )
 
     def _permission_call(self, state: State, launch: AskHandler) -> PermissionCall:

@@ -28,7 +28,8 @@ from minutebook.carrying import AskHandler, AskPerson, Carrier, Launch, RunTool,
 from minutebook.config import SessionConfig
 from minutebook.conversation import Conversation
 from minutebook.feed import Feed
-from minutebook.flights import Flights, Landing
+from minutebook.flights import Flights
+from minutebook.landings import Landing
 from minutebook.launching import Launcher
 from minutebook.lost import LookUp, Lookups
 from recovery.plan import RecoveryRequired
@@ -70,7 +71,8 @@ class Loop:
         self._asked: set[str] = set()
         #: What begins as soon as its entry is durable.
         self._about: frozenset[str] = frozenset()
-        self._stopping = False
+        #: Why nothing begins any more; empty while it does.
+        self._stopping = ""
         self._held = False
         self._started = False
         self._ended = anyio.Event()
@@ -100,6 +102,7 @@ class Loop:
         """The right to write is gone: nothing more is told, what runs is stopped."""
         self._feed.stop(error)
         self._tell_all_to_stop("error")
+        self._flights.processes.kill(error)
         self._flights.wake()
 
     def _tell_all_to_stop(self, reason: str) -> None:
@@ -120,9 +123,9 @@ class Loop:
         if self._started:
             await self._ended.wait()
 
-    def stop(self) -> None:
+    def stop(self, reason: str) -> None:
         """Begin nothing new; `run` returns after what it is just doing."""
-        self._stopping = True
+        self._stopping = self._stopping or reason
         active = self._book.state.request
         if active is not None and active.aborting:
             self._tell_all_to_stop("abort")
@@ -143,7 +146,7 @@ class Loop:
         if entry.events:
             await self._put(entry, "loop", launches, tuple(blobs)).wait()
         else:
-            self._launch_all(entry.state, launches)
+            self._launch_all(entry.state, launches, self._timer.monotonic())
         return bool(entry.events or launches)
 
     def answer(self, entry: Entry) -> Writing:
@@ -163,15 +166,16 @@ class Loop:
     def _put(self, entry: Entry, kind: str, launches: list[Launch], blobs: tuple[Blob, ...] = ()) -> Writing:
         self._resume_telling()
         writing = self._book.put(
-            entry, kind, blobs=blobs, then=lambda: self._launch_all(entry.state, launches)
+            entry, kind, blobs=blobs, then=lambda: self._launch_all(entry.state, launches, writing.handed_at)
         )
         self._about |= {_subject(launch) for launch in launches}
         return writing
 
-    def _launch_all(self, state: State, launches: list[Launch]) -> None:
+    def _launch_all(self, state: State, launches: list[Launch], since: float) -> None:
+        """Begin launches; `since` is when the store was given what says so."""
         self._about -= {_subject(launch) for launch in launches}
         for launch in launches:
-            self._launcher.launch(state, launch, self._why_not(state))
+            self._launcher.launch(state, launch, self._why_not(state), since)
         self._flights.wake()
 
     def _why_not(self, state: State) -> str:
@@ -179,7 +183,7 @@ class Loop:
         if self._book.fenced is not None:
             return "error"
         if self._stopping:
-            return "detached"
+            return self._stopping
         meant, active = state.request, self._book.state.request
         if meant is None or active is None or active.request_id != meant.request_id or active.aborting:
             return "abort"
@@ -354,6 +358,8 @@ class Loop:
             self._feed.stop(self._recovery_required())
 
     def _resume_telling(self) -> None:
+        if self._book.fenced is not None:
+            return  # a commit that was under way has come through; what was told stays, nothing runs again
         if self.idle.is_set():
             self.idle = anyio.Event()
         if self._feed.stopped is not None:

@@ -18,20 +18,16 @@ from typing import Any, Final
 import anyio
 
 from domain import catalogue, ids, session
-from domain.envelope import Fence, Recorded, genesis
-from domain.errors import (
-    Fenced,
-    InvalidOptions,
-    MinutebookError,
-    SessionClosed,
-    SessionExists,
-    SessionNotFound,
-)
+from domain.envelope import Recorded, genesis
+from domain.errors import InvalidOptions, SessionClosed, SessionExists, SessionNotFound
+from domain.lease import AcquireLease
 from domain.model_ports import ModelProvider
-from domain.ports import Holder, IdSource, Journal, LeaseRow, StoreDescription, Timer
+from domain.ports import HeldLease, Holder, IdSource, Journal, LeaseKeeper, LeaseRow, StoreDescription, Timer
 from domain.state import State
+from domain.taking_over import announcement, is_due
 from minutebook import beginning
 from minutebook.answers import Answers
+from minutebook.authority import Authority
 from minutebook.book import Book
 from minutebook.carrying import Carrier
 from minutebook.config import SessionConfig
@@ -42,6 +38,7 @@ from minutebook.loop import Loop
 from minutebook.lost import Lookups
 from minutebook.models import Providers, check_capabilities
 from minutebook.parts import Parts
+from minutebook.processes import Processes
 from minutebook.provider_config import ProviderConfig
 from minutebook.session import Session
 from minutebook.tasks import SessionTasks
@@ -53,7 +50,6 @@ from recovery.facts import Facts
 from recovery.plan import Kind, RecoveryPlan, RecoveryRequired, make_plan, plan_of
 from recovery.reading import load
 
-MAX_HEARTBEAT_S: Final = 10.0
 PAGE: Final = 256
 
 log = logging.getLogger("minutebook")
@@ -68,6 +64,7 @@ class World:
     clock: Timer
     ids: IdSource
     holder: Callable[[str | None, str], Holder]
+    keeper: LeaseKeeper
 
 
 class OpenSession(AbstractAsyncContextManager[Session]):
@@ -135,18 +132,20 @@ class OpenSession(AbstractAsyncContextManager[Session]):
         opened = self._world.store.open(owner_id=self._config.owner_id)
         journal = await opened.__aenter__()
         self._undo.append(_shielded(lambda: opened.__aexit__(None, None, None)))
-        await self._check_row(journal)
-        lease = await self._acquire(journal)
+        former = await self._check_row(journal)
+        held = await self._acquire(journal)
+        announced = announcement(former, held.row, self._config.lease.times().ttl_ms)
         conversation, shown, usage = Conversation(first), Transcript(), Usage()
-        book = await self._book(journal, providers, conversation, (shown, usage), lease)
+        book = await self._book(journal, providers, conversation, (shown, usage), held)
         tasks = SessionTasks()
         await tasks.open()
         self._undo.append(tasks.close)
         tasks.start(book.write, name="writer")
         parts = self._assemble(journal, book, conversation, (shown, usage), providers, tasks)
+        tasks.start(_watch, held, book, name="lease")
         kind = "resume" if self._resume else "create"
-        await book.put(self._first_entry(book), kind, fold=conversation.apply).wait()
-        tasks.start(self._heartbeat, journal, book, name="lease")
+        first = self._first_entry(book, announced if is_due(book.state, held.row) else None)
+        await book.put(first, kind, fold=conversation.apply).wait()
         self._session = Session(parts, self._config, self._world.ids.new)
         return self._session
 
@@ -158,19 +157,21 @@ class OpenSession(AbstractAsyncContextManager[Session]):
             self._undo.append(_shielded(made[name].aclose))
         return Providers(self._config.provider_name, made)
 
-    async def _check_row(self, journal: Journal) -> None:
+    async def _check_row(self, journal: Journal) -> LeaseRow | None:
+        """The lease as it is before it is taken."""
         row = await journal.session(self._id)
         if self._resume and row is None:
             raise SessionNotFound(self._id, journal.name)
         if not self._resume and row is not None:
             raise SessionExists(self._id)
+        return row.lease if row is not None else None
 
-    async def _acquire(self, journal: Journal) -> LeaseRow:
-        holder = self._world.holder(self._config.worker_id, self._world.ids.new("l"))
-        lease = await journal.leases.acquire(self._id, holder, self._config.lease_ttl_ms)
-        self._fence = Fence(holder.worker_id, holder.lease_id, lease.token)
-        self._undo.append(_shielded(lambda: _release(journal, self._id, self._fence)))
-        return lease
+    async def _acquire(self, journal: Journal) -> HeldLease:
+        lease = self._config.lease
+        holder = self._world.holder(lease.worker_id, lease.lease_id or self._world.ids.new("l"))
+        held = await self._world.keeper.hold(journal.leases, self._id, holder, lease.times())
+        self._undo.append(held.release)
+        return held
 
     async def _book(
         self,
@@ -178,7 +179,7 @@ class OpenSession(AbstractAsyncContextManager[Session]):
         providers: Providers,
         conversation: Conversation,
         durable: tuple[Transcript, Usage],
-        lease: LeaseRow,
+        held: HeldLease,
     ) -> Book:
         state, head = State(self._id), genesis(self._id)
         if self._resume:
@@ -188,17 +189,15 @@ class OpenSession(AbstractAsyncContextManager[Session]):
             await _reread(journal, (conversation, *durable), state.session_id, state.sequence)
             for provider in asked:
                 await conversation.prepare(provider, journal)
-        book = Book(
+        return Book(
             journal,
             state,
             head,
             owner_id=self._config.owner_id,
             clock=self._world.clock,
             ids=self._world.ids,
-            fence=self._fence,
+            held=held,
         )
-        book.lease = lease
-        return book
 
     async def _stands(self, journal: Journal, providers: Providers) -> tuple[State, bytes]:
         loaded = await load(journal, self._id)
@@ -212,12 +211,13 @@ class OpenSession(AbstractAsyncContextManager[Session]):
             raise SessionClosed(self._id, final=True)
         return loaded.state, loaded.head
 
-    def _first_entry(self, book: Book) -> Any:
+    def _first_entry(self, book: Book, holds: AcquireLease | None) -> Any:
         tools = {name: definition.digest for name, definition in self._tools.items()}
         if self._resume:
-            commands = beginning.resumed(book.state, self._config, tools)
+            commands = beginning.resumed(book.state, self._config, tools, holds)
         else:
-            commands = beginning.created(self._config, tools)
+            assert holds is not None, "nobody has written about a session that is new"
+            commands = beginning.created(self._config, tools, holds)
         entry = book.begin()
         for command in commands:
             entry.add(command)
@@ -235,13 +235,17 @@ class OpenSession(AbstractAsyncContextManager[Session]):
         config, timer = self._config, self._world.clock
         feed = Feed(journal, self._id, book.durable_sequence, config.probe)
         book.listeners += [*(partial(_fold, each) for each in durable), feed.publish]
-        flights = Flights(self._id, tasks, feed, config.probe, timer)
+        held = book.held
+        assert held is not None
+        authority = Authority(book, held, journal.leases, timer, config.lease.store_timeout_s)
+        processes = Processes(book.check_open)
+        flights = Flights(self._id, tasks, feed, config.probe, timer, authority, processes)
         has_handler = config.permission_handler is not None
         carrier = Carrier(providers, self._tools, conversation, has_handler)
         answers = Answers(carrier, self._tools)
 
         def plan() -> RecoveryPlan:
-            facts = Facts(head=book.durable_head, lease=book.lease, journal=_argument(journal))
+            facts = Facts(head=book.durable_head, lease=held.row, journal=_argument(journal))
             return make_plan(book.durable, facts)
 
         def required() -> RecoveryRequired:
@@ -254,32 +258,20 @@ class OpenSession(AbstractAsyncContextManager[Session]):
         def begin() -> None:
             tasks.start(loop.run, name="loop")
 
-        start = _Once(begin)
         return Parts(
-            journal, book, conversation, *durable, providers, feed, flights, loop, answers, plan, start
+            journal,
+            self._world.store.durable,
+            book,
+            conversation,
+            *durable,
+            providers,
+            feed,
+            flights,
+            loop,
+            answers,
+            plan,
+            _Once(begin),
         )
-
-    # --- the lease ------------------------------------------------------------------------
-
-    async def _heartbeat(self, journal: Journal, book: Book) -> None:
-        """Renew the lease by a plain timer. A failure is retried until the lease would have run out."""
-        ttl_s = self._config.lease_ttl_ms / 1000
-        every = min(MAX_HEARTBEAT_S, ttl_s / 3)
-        clock = self._world.clock
-        good_until = clock.monotonic() + ttl_s
-        while True:
-            await clock.sleep_until(clock.monotonic() + every)
-            asked = clock.monotonic()
-            try:
-                book.lease = await journal.leases.renew(self._id, self._fence, self._config.lease_ttl_ms)
-                good_until = asked + ttl_s
-            except Fenced as error:
-                book.fence_off(error)
-                return
-            except MinutebookError as error:
-                if clock.monotonic() + every >= good_until:
-                    book.fence_off(error)
-                    return
 
 
 class _Once:
@@ -325,8 +317,8 @@ def _shielded(undo: Callable[[], Awaitable[Any]]) -> Callable[[], Awaitable[Any]
     return run
 
 
-async def _release(journal: Journal, session_id: str, fence: Fence) -> None:
-    try:
-        await journal.leases.release(session_id, fence)
-    except MinutebookError as error:
-        log.warning("the lease of session %s runs out by itself: %s", session_id, error)
+async def _watch(held: HeldLease, book: Book) -> None:
+    """Have the book take no more entries once its lease is lost."""
+    error = await held.lost()
+    if book.held is not None:
+        book.fence_off(error)

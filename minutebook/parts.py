@@ -20,9 +20,13 @@ from recovery.plan import RecoveryPlan
 
 @dataclass(slots=True)
 class Parts:
-    """The pieces. `shown` and `usage` hold what is durable only; `start` begins the loop, once."""
+    """The pieces. `shown` and `usage` hold what is durable only; `start` begins the loop, once.
+
+    `is_durable`: whether the journal outlives this process.
+    """
 
     journal: Journal
+    is_durable: bool
     book: Book
     conversation: Conversation
     shown: Transcript

@@ -10,14 +10,16 @@ from collections.abc import AsyncIterator
 
 from domain import catalogue
 from domain.envelope import Recorded, Stored
-from domain.errors import InvalidOptions
+from domain.errors import Fenced, InvalidOptions
 from domain.inputs import PendingInput
-from domain.ports import LeaseRow
 from domain.state import State, UnsettledEffect
 from minutebook.budget import SessionUsage
+from minutebook.config import SessionConfig
 from minutebook.input_parts import SessionInputs
 from minutebook.interactions import Interaction
+from minutebook.lease_config import LeaseSnapshot
 from minutebook.parts import Parts
+from minutebook.processes import Background
 from minutebook.receipts import HistoryPage
 from projections.transcript import Item
 from recovery.plan import RecoveryPlan
@@ -26,8 +28,8 @@ from recovery.plan import RecoveryPlan
 class SessionReads:
     """The reads of an open session. They are synchronous, except for those that read the store."""
 
-    def __init__(self, parts: Parts) -> None:
-        self._parts = parts
+    def __init__(self, parts: Parts, config: SessionConfig) -> None:
+        self._parts, self._config = parts, config
 
     @property
     def id(self) -> str:
@@ -55,9 +57,21 @@ class SessionReads:
         return self._parts.book.durable_sequence
 
     @property
-    def lease(self) -> LeaseRow | None:
-        """The lease this session is held under, as last renewed."""
-        return self._parts.book.lease
+    def lease(self) -> LeaseSnapshot | None:
+        """The lease this session is held under, as last renewed; None once it is lost or given back."""
+        held = self._parts.book.held
+        if held is None:
+            return None
+        try:
+            held.check()
+        except Fenced:
+            return None
+        return LeaseSnapshot.of(held.row)
+
+    @property
+    def background(self) -> Background:
+        """What goes on behind the calls of this session."""
+        return Background(self._parts.flights.processes, self._config.abort_timeout_s)
 
     @property
     def messages(self) -> tuple[Item, ...]:

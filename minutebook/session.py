@@ -18,12 +18,7 @@ from domain import session as session_rules
 from domain.decider import CloseSession, Command
 from domain.entry import Entry
 from domain.envelope import Actor
-from domain.errors import (
-    InteractionError,
-    MinutebookError,
-    SessionClosed,
-    StreamError,
-)
+from domain.errors import InteractionError, SessionClosed, StreamError
 from domain.ports import Blob
 from domain.values import Priority
 from minutebook.budget import Budget
@@ -32,6 +27,7 @@ from minutebook.config import SessionConfig
 from minutebook.flights import INSIDE
 from minutebook.input_parts import Content, listed
 from minutebook.interactions import Decision, ToolAnswer
+from minutebook.leaving import HandoffResult, Leaving
 from minutebook.models import Thinking
 from minutebook.parts import Parts
 from minutebook.reads import SessionReads
@@ -55,11 +51,11 @@ class Session(SessionReads):
     """
 
     def __init__(self, parts: Parts, config: SessionConfig, new_id: Callable[[str], str]) -> None:
-        super().__init__(parts)
-        self._config, self._new_id = config, new_id
-        self._left = self._closing = False
-        self._gone = anyio.Event()
-        self._one_close, self._one_send = anyio.Lock(), anyio.Lock()
+        super().__init__(parts, config)
+        self._new_id = new_id
+        self._leaving = Leaving(parts, config.abort_timeout_s)
+        self._check_open = self._leaving.check_open
+        self._one_send = anyio.Lock()
         #: Requests that nobody has streamed yet, by where they were accepted.
         self._unstreamed: dict[str, int] = {}
         active = self._state.request
@@ -82,7 +78,7 @@ class Session(SessionReads):
         """Whether this handle, or the session for good, takes no more work."""
         session = self._durable.session
         final = session is not None and session.status is session_rules.Status.CLOSED
-        return self._left or final
+        return self._leaving.left or final
 
     @property
     def model(self) -> SessionModel:
@@ -120,11 +116,13 @@ class Session(SessionReads):
             UnsettledEffectsFull: settle some effects first. Nothing was written.
             RecoveryRequired: somebody has to decide first; nothing was written.
             CommandConflict: `input_id` was used for other content.
+            SessionSuspending: the session is being handed over. Nothing was written.
             Fenced, StoreFailure: see their classes.
         """
         self._check_open()
-        if self._closing:
+        if self._leaving.closing:
             raise SessionClosed(self.id, final=True)
+        self._parts.book.check_open()
         parts = listed(content)
         check_sending(priority, metadata, max_turns)
         given = parse.input_id(input_id) if input_id is not None else None
@@ -140,6 +138,7 @@ class Session(SessionReads):
             if self._parts.feed.stopped is not None:
                 raise self._parts.feed.stopped.with_traceback(None)
             self._parts.conversation.check(made.content)
+            self._check_open()  # it may have been left, or handed over, meanwhile
             size = sum(len(blob.data) for blob in made.blobs)
             check_room(self._state, made.content, attachments.waiting_bytes + size)
             entry = self._parts.book.begin(given or self._new_id("i"))
@@ -171,7 +170,7 @@ class Session(SessionReads):
             RecoveryRequired: while iterating: somebody has to decide, see its plan.
             Fenced, StoreFailure: while iterating: the journal takes no more events here.
         """
-        self._check_open()
+        self._leaving.check_left()
         request_id = next(iter(self._unstreamed), None)
         if request_id is None:
             raise StreamError("NO_PENDING_REQUEST", "send something first")
@@ -206,7 +205,7 @@ class Session(SessionReads):
             StreamError: REENTRANT_WAIT, from inside a tool or handler of this session.
             RecoveryRequired, Fenced, StoreFailure: as for `stream`.
         """
-        self._check_open()
+        self._leaving.check_left()
         self._check_outside()
         self._parts.start()
         while True:
@@ -335,9 +334,10 @@ class Session(SessionReads):
         """
         self._check_outside()
         check_option("reason", reason)
-        async with self._one_close:
+        async with self._leaving.one:
             if final and not self.is_closed:
-                self._closing = True
+                self._leaving.check_open()
+                self._leaving.closing = True
                 self._parts.loop.hold()
                 await self.abort(reason)
                 await self._do("close", CloseSession(reason), actor=USER)
@@ -345,32 +345,31 @@ class Session(SessionReads):
 
     async def leave(self) -> None:
         """Stop at the durable frontier: no end is made up, the next worker goes on from here."""
-        if self._left:
-            await self._gone.wait()
-            return
-        self._left = True
-        with anyio.CancelScope(shield=True):
-            self._parts.loop.stop()
-            await self._parts.flights.wind_down(self._config.abort_timeout_s)
-            await self._parts.loop.ended()
-            try:
-                await self._parts.loop.settle()
-                await self._parts.book.flushed()
-            except MinutebookError as error:
-                log.warning("session %s: %s", self.id, error)
-            self._parts.feed.close()
-            self._gone.set()
+        await self._leaving.leave()
+
+    async def suspend_for_handoff(self) -> HandoffResult:
+        """Stop here, so that another worker goes on at once. For rolling deployments.
+
+        Every call that would change something is refused from the first moment
+        (`SessionSuspending`). A model call is cut off; tools are told to stop and have
+        `abort_timeout_s` to end by themselves, else they stay on record as started. When all of
+        that is durable, `handoff_completed` and `lease_released` are the last commit; the lease is
+        given back, and this handle is closed.
+
+        Raises:
+            HandoffNotConfigured: the store is not durable. The session runs as before.
+            HandoffActiveWork: something runs in the background; carries its ids. As before.
+            HandoffPending: code of the application ignores that it was told to stop; carries
+                what. Nothing new begins; call again once it has ended.
+            HandoffFailed: things had been stopped. This handle is closed; resume from the journal.
+            SessionClosed: this handle was left before.
+            StreamError: REENTRANT_WAIT, from inside a tool or handler of this session.
+        """
+        self._check_outside()
+        async with self._leaving.one:
+            return await self._leaving.hand_over()
 
     # --- inside ---------------------------------------------------------------------------------------
-
-    @property
-    def _is_final(self) -> bool:
-        session = self._state.session
-        return session is not None and session.status is session_rules.Status.CLOSED
-
-    def _check_open(self) -> None:
-        if self._left or self._is_final:
-            raise SessionClosed(self.id, self._is_final)
 
     def _check_outside(self) -> None:
         if self.id in INSIDE.get():

@@ -15,10 +15,9 @@ from typing import Any, Final
 from domain.errors import InvalidOptions
 from domain.values import OnLostAttempt, PermissionMode, Priority
 from minutebook.budget import Budget
+from minutebook.lease_config import LeaseConfig
 from minutebook.models import Thinking
 
-#: The longest lease: a worker that died would lock its session for as long.
-MAX_LEASE_TTL_MS: Final = 24 * 3600 * 1000
 #: A tool that does not stop in a day does not stop.
 MAX_ABORT_TIMEOUT_S: Final = 24 * 3600
 #: Whole numbers that every JSON reader keeps exactly.
@@ -96,15 +95,11 @@ _RULES: Final[Mapping[str, _Rule]] = {
     "reason": _Rule("a text", lambda value: isinstance(value, str)),
     "metadata": _Rule("a mapping by names, or None", _or_none(_is_named)),
     "owner_id": _Rule("text that UTF-8 can hold, without lone surrogates", _is_word),
-    "worker_id": _Rule("text that UTF-8 can hold, without lone surrogates, or None", _or_none(_is_word)),
     "abort_timeout_s": _Rule(
         f"seconds above 0, at most {MAX_ABORT_TIMEOUT_S}",
         lambda value: _is_number(value, 0, MAX_ABORT_TIMEOUT_S) and value > 0,
     ),
-    "lease_ttl_ms": _Rule(
-        f"a whole number of milliseconds, 1000 to {MAX_LEASE_TTL_MS}",
-        lambda value: _is_whole(value, 1000, MAX_LEASE_TTL_MS),
-    ),
+    "lease": _Rule("mb.LeaseConfig(...)", lambda value: isinstance(value, LeaseConfig)),
     "probe": _Rule("a function that takes the name of a point", callable),
     "providers": _Rule("a mapping from names to providers", _is_named),
     "models": _Rule("a list of mb.ModelInfo(...) values", _is_list),

@@ -168,7 +168,8 @@ class _Teller:
             case ev.RequestInterrupted():
                 yield se.Error(session, request, "REQUEST_INTERRUPTED", data.reason)
             case ev.RequestSuperseded():
-                yield se.Error(session, request, "REQUEST_SUPERSEDED", data.reason)
+                by = f" by {data.by_request_id}" if data.by_request_id else ""
+                yield se.Error(session, request, "REQUEST_SUPERSEDED", f"{data.reason}{by}")
 
     def _response(self, event: Recorded, response: ev.ResponseKept | None) -> Iterator[se.StreamEvent]:
         attempt = event.model_attempt_id or ""

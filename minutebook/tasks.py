@@ -1,4 +1,4 @@
-"""The tasks of one open session: its loop, its writer, its flights, the renewal of its lease.
+"""The tasks of one open session: its loop, its writer, its flights.
 
 Imported by `minutebook.opening` and `minutebook.flights`. What a task does, and when
 it is told to end, is decided there.

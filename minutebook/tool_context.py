@@ -6,19 +6,29 @@ Made by the tool runtime for each run and handed to a parameter annotated
 
 from __future__ import annotations
 
+import os
+import subprocess
 from asyncio import CancelledError  # noqa: TID251 - only the type, which passes `except Exception`
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from threading import Event
 from typing import Any
 
 from anyio import from_thread
+from anyio.abc import Process
 
 from domain.envelope import Fence
+from domain.errors import InvalidOptions
+from minutebook.processes import Stdio
 
 
 async def _nobody_listens(_: Any) -> None:
     """What a report does where no session takes it."""
+
+
+async def _nobody_ends_it(*_: Any) -> Process:
+    """What starting a process does where no session would end it."""
+    raise InvalidOptions("context", "one that a session made, to start a process", "a context of no session")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -34,6 +44,7 @@ class ToolContext:
         metadata: what the application attached to the request.
         stopping: set when the call shall stop; shared by all who hold this context.
         on_progress, on_message: who takes `progress` and `message`.
+        on_start: who starts and ends processes.
     """
 
     session_id: str
@@ -48,6 +59,7 @@ class ToolContext:
     stopping: Event = field(default_factory=Event, repr=False)
     on_progress: Callable[[Any], Awaitable[None]] = field(default=_nobody_listens, repr=False)
     on_message: Callable[[Any], Awaitable[None]] = field(default=_nobody_listens, repr=False)
+    on_start: Callable[..., Awaitable[Process]] = field(default=_nobody_ends_it, repr=False)
 
     @property
     def cancelled(self) -> bool:
@@ -78,6 +90,45 @@ class ToolContext:
             content: plain text.
         """
         await self.on_message(content)
+
+    async def start_process(
+        self,
+        argv: Sequence[str],
+        *,
+        environment: Mapping[str, str] | None = None,
+        cwd: str | os.PathLike[str] | None = None,
+        stdin: Stdio = subprocess.DEVNULL,
+        stdout: Stdio = subprocess.PIPE,
+        stderr: Stdio = subprocess.PIPE,
+        background: bool = False,
+    ) -> Process:
+        """Start a program that ends with the call, whatever becomes of it.
+
+        The program is a process group of its own. When the call ends, however it does, the whole
+        group is killed; when the call is told to stop with time to do so, the group is sent SIGTERM
+        first. When the session's lease is lost, or the session is left, every group is killed.
+        A program that begins a session of its own (a daemon) is out of reach.
+
+        Args:
+            argv: the program and its arguments; no shell reads them. Without a `PATH` in its
+                environment it is looked for where the system's own programs are.
+            environment: on top of the context's; the process's own is not given to it.
+            cwd: where it runs; None: where this process does.
+            stdin, stdout, stderr: `subprocess.PIPE`, `subprocess.DEVNULL`, or an open file.
+            background: it goes on after the call, until `session.background.stop`, or until the
+                session is left. Do not give it a pipe: once full, it stops the program. While it
+                runs the session is not handed over.
+
+        Returns:
+            The running process, as `anyio.open_process` gives it.
+
+        Raises:
+            InvalidOptions: `argv` is no list of texts.
+            LeaseLost: the session is not ours any more; nothing was started.
+            OSError: there is no such program, or it cannot be run.
+        """
+        given = {**self.environment, **(environment or {})}
+        return await self.on_start(argv, given, cwd, (stdin, stdout, stderr), background)
 
     def progress_sync(self, value: Any) -> None:
         """`progress` for a sync tool, which runs in a thread. It returns when the value was taken."""

@@ -12,6 +12,7 @@ from asyncio import CancelledError, current_task  # noqa: TID251 - read only, se
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from threading import Event
 from typing import Any
 
 import anyio
@@ -66,6 +67,7 @@ async def run_tool(
     ctx: ToolContext,
     *,
     timeout_s: float | None = None,
+    ended: Event | None = None,
 ) -> Finished:
     """Run a tool's function once.
 
@@ -79,6 +81,7 @@ async def run_tool(
         kwargs: what `arguments.bind` returned.
         ctx: given to the function if it asks for it; told to stop when the run is over early.
         timeout_s: seconds the function may take; None takes the definition's.
+        ended: set once the function has ended, also where nobody waits for it any more.
 
     Returns:
         How it ended. For a pure or idempotent tool `TimedOut` may be read as a failure;
@@ -95,10 +98,13 @@ async def run_tool(
     finished: Finished | None = None
     try:
         with move_on_after(limit_s):
-            finished = await (_attempt(call, ctx) if definition.is_async else _attempt_in_thread(call, ctx))
+            attempt = _attempt(call, ctx) if definition.is_async else _attempt_in_thread(call, ctx, ended)
+            finished = await attempt
     finally:
         if finished is None:
             ctx.stopping.set()
+        if definition.is_async and ended is not None:
+            ended.set()
     return finished or TimedOut(limit_s, still_running=not definition.is_async)
 
 
@@ -113,14 +119,20 @@ async def _attempt(call: Callable[[], Any], ctx: ToolContext) -> Finished:
     return Completed(normalise(value))
 
 
-async def _attempt_in_thread(call: Callable[[], Any], ctx: ToolContext) -> Finished:
-    # A limiter for this call alone: no call waits for another one's thread.
-    ended = await to_thread.run_sync(
-        _attempt_sync, call, ctx, abandon_on_cancel=True, limiter=CapacityLimiter(1)
-    )
-    if isinstance(ended, _Awaitable):  # a sync wrapper around an async function
-        return await _attempt(lambda: ended.value, ctx)
-    return ended
+async def _attempt_in_thread(call: Callable[[], Any], ctx: ToolContext, ended: Event | None) -> Finished:
+    begun = Event()
+    try:
+        # A limiter for this call alone: no call waits for another one's thread.
+        came = await to_thread.run_sync(
+            _attempt_sync, call, ctx, begun, ended, abandon_on_cancel=True, limiter=CapacityLimiter(1)
+        )
+    except get_cancelled_exc_class():
+        if ended is not None and not begun.is_set():
+            ended.set()
+        raise
+    if isinstance(came, _Awaitable):  # a sync wrapper around an async function
+        return await _attempt(lambda: came.value, ctx)
+    return came
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,11 +140,17 @@ class _Awaitable:
     value: Any
 
 
-def _attempt_sync(call: Callable[[], Any], ctx: ToolContext) -> Finished | _Awaitable:
+def _attempt_sync(
+    call: Callable[[], Any], ctx: ToolContext, begun: Event, ended: Event | None
+) -> Finished | _Awaitable:
+    begun.set()
     try:
         value = call()
     except BaseException as e:
         return _failure(e, ctx)
+    finally:
+        if ended is not None:
+            ended.set()
     return _Awaitable(value) if inspect.isawaitable(value) else Completed(normalise(value))
 
 

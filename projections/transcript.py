@@ -25,6 +25,7 @@ TYPES: Final = frozenset(
         ev.InputPrepared,
         ev.InputApplied,
         ev.InputCancelled,
+        ev.RequestSuperseded,
         ev.ModelRequestStarted,
         ev.ModelRequestCompleted,
         ev.ModelOutcomeReconciled,
@@ -133,6 +134,8 @@ class Transcript:
                 self._applied[data.input_id] = self._append(UserItem(event.sequence, data.input_id, content))
             case ev.InputPrepared():
                 self._prepared(data)
+            case ev.RequestSuperseded():
+                self._replaced(data.replaced_input_ids)
             case ev.ModelRequestStarted():
                 self._speaker = (data.provider, data.api, data.model)
             case ev.ModelRequestCompleted():
@@ -178,6 +181,13 @@ class Transcript:
                 item = self.items[position]
                 assert isinstance(item, UserItem)
                 self._put(position, replace(item, content=data.contents[input_id]))
+
+    def _replaced(self, input_ids: list[str]) -> None:
+        """Take out inputs that a successor's input stands for. No turn saw them, so they are the last."""
+        while self.items and isinstance(item := self.items[-1], UserItem) and item.input_id in input_ids:
+            self.items.pop()
+            self._changed.discard(len(self.items))
+            self._applied.pop(item.input_id, None)
 
     def _put(self, position: int, item: Item) -> None:
         self.items[position] = item

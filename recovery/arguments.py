@@ -10,7 +10,9 @@ if TYPE_CHECKING:
 
     Commands = argparse._SubParsersAction[Any]
 
-_JOURNAL: Final = "a SQLite journal, or a .jsonl export of one"
+#: Where a journal that takes events may be.
+WHERE: Final = "a SQLite journal, or postgresql://USER@HOST/DATABASE (#SCHEMA, if it is not minutebook)"
+_JOURNAL: Final = f"{WHERE}, or a .jsonl export"
 
 
 class Parser(argparse.ArgumentParser):
@@ -84,6 +86,11 @@ def _add_looking(commands: Commands) -> None:
     _session(made)
     made.add_argument("--after", metavar="SEQ", type=int, default=0, help="only events after a sequence")
     made.add_argument("--limit", metavar="N", type=_sequence, help="at most that many events")
+    made = _sub(commands, "diff", "What changed between two points.")
+    _session(made)
+    for option, name, help_ in (("--from", "first", "after this event"), ("--to", "last", "up to this one")):
+        made.add_argument(option, dest=name, metavar="SEQ", type=_sequence, required=True, help=help_)
+    _json(made)
 
 
 def _json(made: argparse.ArgumentParser) -> None:
@@ -101,9 +108,12 @@ def _add_moving(commands: Commands) -> None:
     help_ = "Put an export's sessions into a journal that lacks them."
     made = commands.add_parser("import", help=help_, description=help_)
     made.add_argument("export", metavar="EXPORT", help="a .jsonl export")
-    made.add_argument("journal", metavar="JOURNAL", help="a SQLite journal; made if it does not exist")
-    made = _sub(commands, "backup", "Copy a journal while others write to it.")
+    made.add_argument("journal", metavar="JOURNAL", help=f"{WHERE}; made if it does not exist")
+    made = _sub(commands, "backup", "Copy a SQLite journal while others write to it.")
     made.add_argument("target", metavar="FILE", help="a new file")
+    made = _sub(commands, "migrate", "Bring a journal of an older format up to date.")
+    made.add_argument("--dry-run", action="store_true", help="say what would be done; write nothing")
+    made.add_argument("--no-backup", dest="backup", action="store_false", help="keep no copy beside it")
 
 
 def _add_reconcile(made: argparse.ArgumentParser) -> None:
@@ -119,6 +129,7 @@ def _add_reconcile(made: argparse.ArgumentParser) -> None:
 
     _add_outcomes(kind)
     _add_answers(kind)
+    _add_rollovers(kind)
     abandon = kind("abandon", "End the open request, whatever the plan says.", evidence=False)
     abandon.add_argument("--reason", required=True, metavar="TEXT")
     abandon.add_argument("--evidence", default="", metavar="TEXT")
@@ -128,6 +139,7 @@ def _add_reconcile(made: argparse.ArgumentParser) -> None:
 def _common() -> argparse.ArgumentParser:
     common = argparse.ArgumentParser(add_help=False)
     common.add_argument("--dry-run", action="store_true", help="say what would be appended; write nothing")
+    _json(common)
     common.add_argument("--by", metavar="NAME", help="who decides, for the record")
     common.add_argument("--command-id", metavar="ID", help="makes a repetition harmless")
     common.add_argument("--owner", metavar="ID", help="the session's owner")
@@ -150,6 +162,17 @@ def _add_outcomes(kind: Callable[..., Any]) -> None:
     request = kind("request", "How a request ended that cannot go on by itself.")
     request.add_argument("--outcome", required=True, choices=("failed", "interrupted", "completed"))
     request.add_argument("--message", default="", metavar="TEXT")
+
+
+def _add_rollovers(kind: Callable[..., Any]) -> None:
+    request = kind("rollover-request", "A new request takes over from one that no turn has begun about.")
+    request.add_argument("--applied", default="", metavar="IDS", help="applied inputs, joined by commas")
+    turn = kind("rollover-turn", "Give up the open turn and go on in a new request.")
+    for made in (request, turn):
+        content = made.add_mutually_exclusive_group()
+        content.add_argument("--content", metavar="TEXT", help="what the new request's input says")
+        content.add_argument("--parts", metavar="JSON", help="the same as a list of parts")
+        made.add_argument("--max-turns", metavar="N", type=_sequence, help="default: those that are left")
 
 
 def _add_answers(kind: Callable[..., Any]) -> None:

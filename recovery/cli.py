@@ -104,6 +104,10 @@ def _command(name: str) -> Command:
                 "backup": moving.backup,
             }
             return moves[name]
+        case "migrate":
+            from recovery.migrating import command
+
+            return command
     from recovery import looking
 
     looks: dict[str, Command] = {
@@ -111,5 +115,6 @@ def _command(name: str) -> Command:
         "verify": looking.verify,
         "replay": looking.replay,
         "timeline": looking.timeline,
+        "diff": looking.diff,
     }
     return looks[name]

@@ -2,37 +2,30 @@
 
 Used by `python -m recovery reconcile`, by operators' scripts and by applications
 that meet `RecoveryRequired`. Async, and only through the ports. What a decision
-may be is in `recovery.decisions`; running models and tools never happens here.
+may be is in `recovery.decisions` and `recovery.rollover`, what it appends in
+`recovery.composing`; running models and tools never happens here.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+import logging
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any, Final
 
 import anyio
 
-from domain import catalogue, model_attempt, unattended
 from domain import ids as parse
-from domain.decider import Command
+from domain import model_attempt, taking_over
 from domain.entry import Entry, fingerprint, to_batch
 from domain.envelope import Actor, Fence
-from domain.errors import (
-    CommandConflict,
-    Corrupt,
-    InvalidOptions,
-    JournalBlocked,
-    OutcomeUnknown,
-    StoreWriteFailed,
-)
-from domain.events import ResponseKept
-from domain.model_attempt import response_of
+from domain.errors import CommandConflict, Fenced, InvalidOptions, JournalBlocked, MinutebookError
 from domain.model_ports import AttemptLookup, Found, LostAttempt, ModelProvider, Response
-from domain.next_steps import Step, Who, next_steps
-from domain.ports import Batch, Clock, CommitStatus, Holder, IdSource, Journal, LeaseRow, Receipt
+from domain.ports import Clock, CommitStatus, Holder, IdSource, Journal, JournalReader, LeaseRow, Receipt
 from domain.values import ActorKind
+from recovery.committing import settled
+from recovery.composing import Composer
 from recovery.decisions import (
     Abandon,
     Choice,
@@ -46,9 +39,10 @@ from recovery.decisions import (
 )
 from recovery.plan import RecoveryPlan, plan_of
 from recovery.reading import Loaded, load
+from recovery.rollover import Content, RequestRollover, TurnRollover
 
 DEFAULT_TTL_MS: Final = 30_000
-RECOVERY: Final = Actor(ActorKind.RECOVERY)
+log = logging.getLogger(__name__)
 
 
 class RecoveryCoordinator:
@@ -59,23 +53,17 @@ class RecoveryCoordinator:
     receipt (`replayed`) and writes nothing. Raises `RecoveryRejected` (the plan does
     not call for it), `CommandConflict` (the id was used for something else),
     `HeadConflict` (somebody else wrote: open the coordinator again), `LeaseLost`,
-    `InvalidId`, `InvalidOptions`, `RuleViolated`, `ValueRefused` with nothing written.
+    `InvalidId`, `InvalidOptions`, `RuleViolated`, `ValueRefused` with nothing written;
+    `OutcomeUnknown` where the store cannot say: this coordinator decides nothing more.
+    The first commit also says who holds the session (`lease_acquired`).
     """
 
     def __init__(
-        self,
-        journal: Journal,
-        loaded: Loaded,
-        lease: LeaseRow,
-        fence: Fence,
-        ttl_ms: int,
-        clock: Clock,
-        ids: IdSource,
-        actor: Actor,
+        self, journal: Journal, loaded: Loaded, lease: LeaseRow, ttl_ms: int, composer: Composer
     ) -> None:
-        self._journal, self._clock, self._ids = journal, clock, ids
-        self._loaded, self._lease, self._fence, self._ttl_ms = loaded, lease, fence, ttl_ms
-        self._actor = actor
+        self._journal, self._loaded, self._lease, self._ttl_ms = journal, loaded, lease, ttl_ms
+        self._composer = composer
+        self._fenced: Fenced | None = None
 
     def __repr__(self) -> str:
         state = self._loaded.state
@@ -107,18 +95,21 @@ class RecoveryCoordinator:
             JournalBlocked: the journal cannot be followed; see `python -m recovery inspect`.
             LeaseConflict: a live worker has the session; says who, until when.
         """
-        _check_whole(await load(journal, session_id))  # before the lease, which writes
+        before = check_whole(await load(journal, session_id))  # before the lease, which writes
         who = holder or Holder("recovery", "")
         who = replace(who, lease_id=who.lease_id or ids.new("l"))
-        lease = await journal.leases.acquire(session_id, who, ttl_ms)
+        with anyio.CancelScope(shield=True):  # what was taken has to be given back
+            lease = await journal.leases.acquire(session_id, who, ttl_ms)
         fence = Fence(who.worker_id, who.lease_id, lease.token)
+        holds = taking_over.announcement(before.row.lease, lease, ttl_ms)
+        actor = Actor(ActorKind.OPERATOR, actor_id)
         try:
-            loaded = _check_whole(await load(journal, session_id))
-            actor = Actor(ActorKind.OPERATOR, actor_id)
-            yield cls(journal, loaded, lease, fence, ttl_ms, clock, ids, actor)
+            loaded = check_whole(await load(journal, session_id))
+            composer = Composer(journal, clock, ids, lease, fence, holds, actor)
+            yield cls(journal, loaded, lease, ttl_ms, composer)
         finally:
             with anyio.CancelScope(shield=True):
-                await journal.leases.release(session_id, fence)
+                await _release(journal, session_id, fence)
 
     @property
     def plan(self) -> RecoveryPlan:
@@ -250,16 +241,62 @@ class RecoveryCoordinator:
         """
         return await self.decide(Abandon(reason, evidence), command_id=command_id)
 
+    async def prepare_request_recovery(
+        self,
+        applied_input_ids: Sequence[str],
+        *,
+        evidence: str,
+        content: Content | None = None,
+        max_turns: int | None = None,
+        command_id: str | None = None,
+    ) -> Receipt:
+        """Roll the open request over into a new one that has seen nothing of it.
+
+        For a request that no turn has begun about since inputs came: one commit ends it as
+        superseded and accepts the next. See ADR 0053 for what the next one takes over.
+
+        Args:
+            applied_input_ids: the inputs that were applied and that no turn has seen, exactly;
+                none where the request was only accepted. They leave the conversation: the new
+                input stands for them.
+            content: of the new input, prepared; None: that of the inputs as they were sent.
+            max_turns: None: those that are left.
+        """
+        choice = RequestRollover(tuple(applied_input_ids), evidence, content, max_turns)
+        return await self.decide(choice, command_id=command_id)
+
+    async def prepare_turn_recovery(
+        self,
+        *,
+        evidence: str,
+        content: Content | None = None,
+        max_turns: int | None = None,
+        command_id: str | None = None,
+    ) -> Receipt:
+        """Give up the open turn and go on in a new request, with what was said and done so far.
+
+        Resuming the session goes on in the same request, and is the better way; this is for a
+        turn that nobody wants to go on with. In one commit what has not started is cancelled,
+        the request ends as superseded and the next is accepted.
+
+        Args:
+            content: of the new input; None: the model is told to go on.
+            max_turns: None: those that are left, this turn included.
+
+        Raises:
+            UnsafeRollover: a call of the turn was started and must not run twice. Settle it if
+                its outcome is unknown, then complete the turn by resuming the session.
+        """
+        return await self.decide(TurnRollover(evidence, content, max_turns), command_id=command_id)
+
     async def decide(self, choice: Choice, *, command_id: str | None = None) -> Receipt:
         """Carry out one decision; the methods above are this with names."""
+        self._check_open()
         if command_id is not None:
-            parse.command_id(command_id)
-            earlier = await self._earlier(command_id, choice)
+            earlier = await answered(self._journal, self._loaded.state.session_id, choice, command_id)
             if earlier is not None:
                 return earlier
-        entry = self._entry(command_id)
-        for command in choice.decide(self._loaded.state):
-            entry.add(command, self._actor)
+        entry = await self._composer.decision(self._loaded.state, choice, command_id)
         return await self._commit(entry, choice.kind, choice.arguments)
 
     async def apply_automatic(self) -> list[Receipt]:
@@ -269,73 +306,67 @@ class RecoveryCoordinator:
         attempt lost where the settings say to retry. Beginning anything (a request,
         a turn, a tool, a question) is left to the application.
         """
+        self._check_open()
         receipts = []
-        while steps := self._unattended():
-            entry = self._entry(None)
-            for step in steps:
-                for command in await self._commands(step):
-                    entry.add(command, RECOVERY)
+        while (composed := await self._composer.automatic(self._loaded.state)) is not None:
+            entry, steps = composed
             subjects = [step.subject for step in steps]
             receipts.append(await self._commit(entry, "apply_automatic", {"subjects": subjects}))
         return receipts
 
-    def _unattended(self) -> list[Step]:
-        steps = next_steps(self._loaded.state)
-        return [s for s in steps if s.who is Who.AUTOMATIC and s.action in unattended.ACTIONS]
-
-    async def _commands(self, step: Step) -> list[Command]:
-        state = self._loaded.state
-        response = await self._response() if step.action in unattended.NEED_RESPONSE else None
-        return list(unattended.commands(state, step, response))
-
-    async def _response(self) -> ResponseKept:
-        attempt = self._loaded.state.attempt
-        assert attempt is not None
-        at = attempt.sequence
-        rows = await self._journal.read(self._loaded.state.session_id, after=at - 1, upto=at, limit=1)
-        response = response_of(catalogue.open_stored(rows[0])) if rows else None
-        if response is None:
-            raise Corrupt("event", "the response of the latest attempt", rows and rows[0].topic, at)
-        return response
-
     # --- writing ----------------------------------------------------------------------------
 
-    def _entry(self, command_id: str | None) -> Entry:
-        chosen = command_id or self._ids.new("c")
-        return Entry(self._loaded.state, chosen, self._clock.now(), self._fence)
-
-    async def _earlier(self, command_id: str, choice: Choice) -> Receipt | None:
-        session_id = self._loaded.state.session_id
-        found = await self._journal.command(session_id, command_id)
-        if found is None:
-            return None
-        known, receipt = found
-        if known != fingerprint(choice.kind, choice.arguments):
-            raise CommandConflict(session_id, command_id)
-        return replace(receipt, status=CommitStatus.REPLAYED)
+    def _check_open(self) -> None:
+        if self._fenced is not None:
+            raise self._fenced.with_traceback(None)
 
     async def _commit(self, entry: Entry, kind: str, arguments: Mapping[str, Any]) -> Receipt:
-        entry.finish()
-        row = self._loaded.row
-        batch = to_batch(entry, self._loaded.head, self._ids.salt, row.owner_id, kind, arguments)
-        self._lease = await self._journal.leases.renew(row.session_id, self._fence, self._ttl_ms)
-        with anyio.CancelScope(shield=True):  # the store bounds the time; an outcome must be learnt
-            receipt = await self._settled(batch)
+        row, fence = self._loaded.row, self._composer.fence
+        salt = self._composer.ids.salt
+        batch = to_batch(entry, self._loaded.head, salt, row.owner_id, kind, arguments)
+        try:
+            self._lease = await self._journal.leases.renew(row.session_id, fence, self._ttl_ms)
+            with anyio.CancelScope(shield=True):  # the store bounds the time; an outcome must be learnt
+                receipt = await settled(self._journal, batch)
+                if receipt.status is CommitStatus.REPLAYED:  # its events are not those composed here
+                    self._loaded = check_whole(await load(self._journal, row.session_id))
+                    return receipt
+        except Fenced as error:
+            self._fenced = error
+            raise
         self._loaded = replace(self._loaded, state=entry.state, head=receipt.head, tail=())
         return receipt
 
-    async def _settled(self, batch: Batch) -> Receipt:
-        try:
-            return await self._journal.commit(batch)
-        except OutcomeUnknown as e:
-            receipt = await self._journal.settle(batch)
-            if receipt is None:
-                raise StoreWriteFailed(self._journal.name, "not written; decide again") from e
-            return receipt
+
+async def answered(reader: JournalReader, session_id: str, choice: Choice, command_id: str) -> Receipt | None:
+    """The first receipt (`replayed`) of a decision that is in the journal already, or None.
+
+    Needs no lease: also who may not decide now can be told what was decided.
+
+    Raises:
+        InvalidId: `command_id` cannot be one.
+        CommandConflict: it was used for something else.
+    """
+    parse.command_id(command_id)
+    found = await reader.command(session_id, command_id)
+    if found is None:
+        return None
+    known, receipt = found
+    if known != fingerprint(choice.kind, choice.arguments):
+        raise CommandConflict(session_id, command_id)
+    return replace(receipt, status=CommitStatus.REPLAYED)
 
 
-def _check_whole(loaded: Loaded) -> Loaded:
+def check_whole(loaded: Loaded) -> Loaded:
+    """Raises JournalBlocked where the journal cannot be followed to its end."""
     if loaded.problem is not None:
         p = loaded.problem
         raise JournalBlocked(p.check, p.expected, p.found, p.sequence)
     return loaded
+
+
+async def _release(journal: Journal, session_id: str, fence: Fence) -> None:
+    try:
+        await journal.leases.release(session_id, fence)
+    except MinutebookError as error:  # it must not hide what went wrong before
+        log.warning("the lease of session %s runs out by itself: %s", session_id, error)

@@ -1,85 +1,53 @@
 """The command that decides: `reconcile`, with `--dry-run` to see what it would append.
 
-Loaded by `recovery.cli`. A dry run reads and takes no lease; everything else goes
-through `RecoveryCoordinator`.
+Loaded by `recovery.cli`. A dry run reads, takes no lease, and is refused where the
+real one would be; everything else goes through `RecoveryCoordinator`.
 """
 
 from __future__ import annotations
 
 import argparse
-import sys
-from pathlib import Path
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Final
 
-import anyio
-import orjson
-from pydantic import ValidationError
-
-from domain import unattended
+from domain import taking_over
 from domain.entry import Entry
-from domain.envelope import Fence
-from domain.errors import InvalidOptions, RecoveryRejected, SessionNotFound
-from domain.events import ResponseKept
-from domain.model_ports import Block, DeclaredCall, Response
-from domain.next_steps import Who, next_steps
-from domain.ports import Receipt, SessionRow
-from recovery import stores
-from recovery.coordinator import RecoveryCoordinator
-from recovery.decisions import (
-    Abandon,
-    Choice,
-    ModelOutcome,
-    PermissionAnswer,
-    PreparedInputs,
-    RequestOutcome,
-    SuspensionAnswer,
-    ToolOutcome,
-)
-from recovery.escape import visible
+from domain.envelope import Actor, Fence
+from domain.errors import LeaseConflict
+from domain.ports import Journal, JournalReader, LeaseRow, Receipt, SessionRow
+from domain.state import State
+from domain.values import ActorKind
+from recovery import addresses, stores
+from recovery.choices import choice_of
+from recovery.composing import Composer
+from recovery.coordinator import DEFAULT_TTL_MS, RecoveryCoordinator, answered, check_whole
+from recovery.decisions import Choice
+from recovery.escape import json_text, visible
 from recovery.exit_codes import OK
-from recovery.reading import find_row, load
+from recovery.facts import Facts
+from recovery.plan import RecoveryPlan, make_plan, plan_of
+from recovery.reading import find_row, lease_lives, load
 
-WORKER: str = "operator"
+WORKER: Final = "operator"
+FORMAT: Final = "minutebook.reconciliation/1"
 
 
 async def reconcile(options: argparse.Namespace) -> int:
     """Carry out one decision, or say what it would append."""
-    choice = await _choice(options)
+    choice = await choice_of(options)
     if options.dry_run:
         return await _dry_run(options, choice)
     row = await _row(options)
-    async with (
-        stores.open_journal(options.journal, owner_id=row.owner_id) as journal,
-        RecoveryCoordinator.open(
-            journal,
-            options.session,
-            clock=stores.clock(),
-            ids=stores.id_source(),
-            holder=stores.holder(WORKER),
-            actor_id=options.by,
-        ) as coordinator,
-    ):
-        if choice is None:
-            receipts = await coordinator.apply_automatic()
-        else:
-            receipts = [await coordinator.decide(choice, command_id=options.command_id)]
-        _print_receipts(receipts)
-        print(f"next: {visible(_next(coordinator))}")
+    async with stores.open_journal(options.journal, owner_id=row.owner_id) as journal:
+        if await _tell_earlier(journal, options, choice):
+            return OK
+        try:
+            await _decide(journal, options, choice)
+        except LeaseConflict:
+            # Whoever holds the session may have decided just this, under the same id.
+            if not await _tell_earlier(journal, options, choice):
+                raise
     return OK
-
-
-def _print_receipts(receipts: list[Receipt]) -> None:
-    for receipt in receipts:
-        first, last = receipt.first_sequence, receipt.last_sequence
-        where = f"event {first}" if first == last else f"events {first} to {last}"
-        print(f"{receipt.status.value}: {where}, head {receipt.head.hex()}")
-    if not receipts:
-        print("nothing to do: no automatic step that needs no application code")
-
-
-def _next(coordinator: RecoveryCoordinator) -> str:
-    plan = coordinator.plan
-    return "; ".join(f"{item.action} {item.subject} ({item.who})" for item in plan.items)
 
 
 async def _row(options: argparse.Namespace) -> SessionRow:
@@ -88,92 +56,140 @@ async def _row(options: argparse.Namespace) -> SessionRow:
         return row
 
 
+async def _decide(journal: Journal, options: argparse.Namespace, choice: Choice | None) -> None:
+    async with RecoveryCoordinator.open(
+        journal,
+        options.session,
+        clock=stores.clock(),
+        ids=stores.id_source(),
+        holder=stores.holder(WORKER),
+        actor_id=options.by,
+    ) as coordinator:
+        before = coordinator.plan
+        if choice is None:
+            receipts = await coordinator.apply_automatic()
+        else:
+            receipts = [await coordinator.decide(choice, command_id=options.command_id)]
+        _tell(options, receipts, before, coordinator.plan)
+
+
+async def _tell_earlier(reader: JournalReader, options: argparse.Namespace, choice: Choice | None) -> bool:
+    """Say what was decided under this command id before, if anything was."""
+    if choice is None or options.command_id is None:
+        return False
+    receipt = await answered(reader, options.session, choice, options.command_id)
+    if receipt is None:
+        return False
+    loaded = check_whole(await load(reader, options.session))
+    lives = await lease_lives(reader, loaded.row.lease)
+    plan = plan_of(loaded, journal=addresses.shown(options.journal), lease_lives=lives)
+    _tell(options, [receipt], plan, plan)
+    return True
+
+
+# --- what would be written ----------------------------------------------------------------
+
+
 async def _dry_run(options: argparse.Namespace, choice: Choice | None) -> int:
+    stores.check_takes_events(options.journal)
     async with stores.open_reader(options.journal, owner_id=options.owner) as reader:
-        loaded = await load(reader, options.session)
-        if loaded.row is None:
-            raise SessionNotFound(options.session, reader.name)
-        if loaded.problem is not None:
-            raise RecoveryRejected("blocked", f"the journal cannot be followed: {loaded.problem}")
-    state = loaded.state
-    # The lease that a decision would take has a token that is no lower than the last one.
-    fence = Fence(WORKER, "dry-run", state.token) if state.token else None
-    entry = Entry(state, options.command_id or "dry-run", stores.clock().now(), fence)
-    if choice is None:
-        due = [s for s in next_steps(state) if s.who is Who.AUTOMATIC and s.action in unattended.ACTIONS]
-        steps = "; ".join(f"{s.action.value} {s.subject}" for s in due)
-        print(f"would carry out: {visible(steps) or 'nothing'}")
-        return OK
-    for command in choice.decide(state):
-        entry.add(command)
-    entry.finish()
-    print(f"would append {len(entry.events)} to session {options.session} at {state.sequence}:")
-    for event in entry.events:
-        print(f"  {event.sequence} {event.type} {visible(event.aggregate_id)}")
-    then = "; ".join(f"{s.action.value} {s.subject} ({s.who.value})" for s in next_steps(entry.state))
-    print(f"next: {visible(then)}")
+        await find_row(reader, options.session)
+        if await _tell_earlier(reader, options, choice):
+            return OK
+        loaded = check_whole(await load(reader, options.session))
+        lease = loaded.row.lease
+        if lease is not None and await reader.lease_lives(lease):
+            raise LeaseConflict(options.session, lease.holder_id, lease.expires_at.isoformat())
+        entries = await _entries(_composer(reader, lease, options), loaded.state, choice, options.command_id)
+    shown = addresses.shown(options.journal)
+    before = plan_of(loaded, journal=shown, lease_lives=False)
+    after = make_plan(entries[-1].state, Facts(journal=shown)) if entries else before
+    _tell_entries(options, entries, before, after)
     return OK
 
 
-# --- arguments to choices ---------------------------------------------------------------
+def _composer(reader: JournalReader, former: LeaseRow | None, options: argparse.Namespace) -> Composer:
+    """One that composes as the next holder of the lease would."""
+    clock, holder = stores.clock(), stores.holder(WORKER)
+    now, token = clock.now(), former.token + 1 if former is not None else 1
+    runs_out = clock.monotonic() + DEFAULT_TTL_MS / 1000
+    lease = LeaseRow(token, "dry-run", holder.worker_id, now, now, now, clock.boot_id, runs_out=runs_out)
+    holds = taking_over.announcement(former, lease, DEFAULT_TTL_MS)
+    fence = Fence(holder.worker_id, "dry-run", token)
+    actor = Actor(ActorKind.OPERATOR, options.by)
+    return Composer(reader, clock, stores.id_source(), lease, fence, holds, actor)
 
 
-async def _choice(options: argparse.Namespace) -> Choice | None:
-    match options.what:
-        case "model":
-            response = await _response(options.response)
-            return ModelOutcome(options.subject, options.outcome, options.evidence, response, options.message)
-        case "tool":
-            value = _json("--value", options.value)
-            return ToolOutcome(options.subject, options.outcome, options.evidence, options.output, value)
-        case "permission":
-            updated = _object("--updated-input", options.updated_input)
-            return PermissionAnswer(
-                options.subject, options.verdict, options.digest, options.message, updated
-            )
-        case "suspension":
-            return SuspensionAnswer(options.subject, _json("--answer", options.answer))
-        case "inputs":
-            return PreparedInputs(options.evidence, _object("--contents", options.contents) or {})
-        case "request":
-            return RequestOutcome(options.outcome, options.evidence, options.message)
-        case "abandon":
-            return Abandon(options.reason, options.evidence)
-    return None
+async def _entries(
+    composer: Composer, state: State, choice: Choice | None, command_id: str | None
+) -> list[Entry]:
+    if choice is not None:
+        entries = [await composer.decision(state, choice, command_id)]
+    else:
+        entries = []
+        while (composed := await composer.automatic(state)) is not None:
+            entries.append(composed[0])
+            state = composed[0].state
+    for entry in entries:  # what cannot be kept is refused here as it would be then
+        entry.sealed(bytes(32), composer.ids.salt)
+    return entries
 
 
-def _json(option: str, text: str | None) -> Any:
-    if text is None:
-        return None
-    try:
-        return orjson.loads(text)
-    except orjson.JSONDecodeError as e:
-        raise InvalidOptions(option, f"JSON ({e})", text) from None
+# --- telling ------------------------------------------------------------------------------
 
 
-def _object(option: str, text: str | None) -> dict[str, Any] | None:
-    value = _json(option, text)
-    if value is not None and not isinstance(value, dict):
-        raise InvalidOptions(option, "a JSON object", text)
-    return value
+def _tell(
+    options: argparse.Namespace, receipts: Sequence[Receipt], before: RecoveryPlan, after: RecoveryPlan
+) -> None:
+    if options.json:
+        told = [
+            {
+                "status": receipt.status.value,
+                "first_sequence": receipt.first_sequence,
+                "last_sequence": receipt.last_sequence,
+                "head": receipt.head.hex(),
+            }
+            for receipt in receipts
+        ]
+        _print_document(options, {"receipts": told}, before, after)
+        return
+    for receipt in receipts:
+        first, last = receipt.first_sequence, receipt.last_sequence
+        where = f"event {first}" if first == last else f"events {first} to {last}"
+        print(f"{receipt.status.value}: {where}, head {receipt.head.hex()}")
+    if not receipts:
+        print("nothing to do: no automatic step that needs no application code")
+    print(f"next: {visible(_steps(after))}")
 
 
-async def _response(file: str | None) -> Response | None:
-    if file is None:
-        return None
-    text = sys.stdin.read() if file == "-" else await anyio.Path(Path(file)).read_text(encoding="utf-8")
-    try:
-        kept = ResponseKept.model_validate(_json("--response", text))
-    except ValidationError as e:
-        first = e.errors(include_url=False, include_input=False)[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise InvalidOptions(
-            "--response", "a response: blocks, calls, stop, usage", f"{where}: {first['msg']}"
-        ) from e
-    return Response(
-        tuple(Block(b.kind, b.text, b.format) for b in kept.blocks),
-        tuple(DeclaredCall(c.provider_call_id, c.name, c.arguments) for c in kept.calls),
-        kept.stop,
-        kept.usage,
-        kept.provider_ids,
-    )
+def _tell_entries(
+    options: argparse.Namespace, entries: Sequence[Entry], before: RecoveryPlan, after: RecoveryPlan
+) -> None:
+    if options.json:
+        told = [
+            [{"sequence": e.sequence, "type": e.type, "aggregate_id": e.aggregate_id} for e in entry.events]
+            for entry in entries
+        ]
+        _print_document(options, {"would_append": told}, before, after)
+        return
+    print(f"now: {visible(_steps(before))}")
+    for entry in entries:
+        at = entry.base.sequence
+        print(f"would append {len(entry.events)} to session {options.session} at {at}:")
+        for event in entry.events:
+            print(f"  {event.sequence} {event.type} {visible(event.aggregate_id)}")
+    if not entries:
+        print("would append nothing: no automatic step that needs no application code")
+    print(f"next: {visible(_steps(after))}")
+
+
+def _steps(plan: RecoveryPlan) -> str:
+    return "; ".join(f"{item.action} {item.subject} ({item.who})" for item in plan.items)
+
+
+def _print_document(
+    options: argparse.Namespace, told: dict[str, Any], before: RecoveryPlan, after: RecoveryPlan
+) -> None:
+    plans = {"plan_before": before.to_json(), "plan_after": after.to_json()}
+    head = {"format": FORMAT, "session_id": options.session, "dry_run": options.dry_run}
+    print(json_text({**head, **told, **plans}))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, Protocol
 
 from pydantic import ValidationError
 
@@ -30,6 +30,19 @@ REQUEST_OUTCOMES: Final = ("failed", "interrupted", "completed")
 VERDICTS: Final = ("allow", "deny")
 
 
+class Choice(Protocol):
+    """A decision: those below, and the rollovers of `recovery.rollover`."""
+
+    kind: ClassVar[str]
+
+    def decide(self, state: State) -> tuple[Command, ...]:
+        """The commands of its commit. Raises RecoveryRejected where the plan does not call for it."""
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """What the decision's fingerprint is made of."""
+
+
 @dataclass(frozen=True, slots=True)
 class ModelOutcome:
     """What became of a model attempt. `response` exactly where it completed."""
@@ -45,7 +58,7 @@ class ModelOutcome:
     def decide(self, state: State) -> tuple[Command, ...]:
         """Raises RecoveryRejected unless the plan waits for this attempt."""
         _one_of("outcome", MODEL_OUTCOMES, self.outcome)
-        _evidence(self.evidence)
+        check_evidence(self.evidence)
         if (self.response is not None) != (self.outcome == "completed"):
             raise InvalidOptions(
                 "response", "the response of a completed attempt, and none otherwise", self.outcome
@@ -96,13 +109,13 @@ class ToolOutcome:
         did spares the world a second run.
         """
         _one_of("outcome", TOOL_OUTCOMES, self.outcome)
-        _evidence(self.evidence)
+        check_evidence(self.evidence)
         command = tool.Reconcile(self.outcome, self.evidence, self.output, self.value)
         if any(effect.tool_id == self.tool_id for effect in state.unsettled):
             return (SettleEffect(self.tool_id, command),)
         step = _due_about(state, self.kind, self.tool_id, Action.RECONCILE_TOOL_OUTCOMES, Action.START_TOOL)
         if step.action is Action.START_TOOL and step.reason != "again":
-            raise _rejected(state, self.kind, self.tool_id)
+            raise rejected(state, self.kind, self.tool_id)
         assert step.index is not None
         return (OnCall(step.index, command),)
 
@@ -174,7 +187,7 @@ class PermissionAnswer:
             assert call.permission is not None
             if self.permission_or_tool_id in (call.call_id, call.permission.question_id(call.call_id)):
                 return call
-        raise _rejected(state, self.kind, self.permission_or_tool_id)
+        raise rejected(state, self.kind, self.permission_or_tool_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +222,7 @@ class PreparedInputs:
 
     def decide(self, state: State) -> tuple[Command, ...]:
         """Raises RecoveryRejected unless a preparation was begun and not finished."""
-        _evidence(self.evidence)
+        check_evidence(self.evidence)
         _due(state, self.kind, Action.RECONCILE_REQUEST_INPUTS)
         assert state.request is not None
         waiting = state.request.unprepared
@@ -242,7 +255,7 @@ class RequestOutcome:
     def decide(self, state: State) -> tuple[Command, ...]:
         """Raises RecoveryRejected unless the plan waits for this."""
         _one_of("outcome", REQUEST_OUTCOMES, self.outcome)
-        _evidence(self.evidence)
+        check_evidence(self.evidence)
         _due(state, self.kind, Action.RECONCILE_REQUEST_OUTCOME)
         return (self._end(state),)
 
@@ -286,17 +299,6 @@ class Abandon:
         return {"reason": self.reason, "evidence": self.evidence}
 
 
-Choice = (
-    ModelOutcome
-    | ToolOutcome
-    | PermissionAnswer
-    | SuspensionAnswer
-    | PreparedInputs
-    | RequestOutcome
-    | Abandon
-)
-
-
 def _kept(response: Response | None) -> dict[str, Any] | None:
     try:
         return keep(response).model_dump() if response is not None else None
@@ -311,7 +313,8 @@ def _one_of(option: str, allowed: tuple[str, ...], given: str) -> None:
         raise InvalidOptions(option, " or ".join(allowed), given)
 
 
-def _evidence(text: str) -> None:
+def check_evidence(text: str) -> None:
+    """Raises InvalidOptions where nothing is said."""
     if not text.strip():
         raise InvalidOptions("evidence", "how you know (a ticket, a log line, what you looked at)", text)
 
@@ -321,7 +324,7 @@ def _due(state: State, kind: str, *actions: Action) -> Step:
     for step in next_steps(state):
         if step.action in actions:
             return step
-    raise _rejected(state, kind)
+    raise rejected(state, kind)
 
 
 def _due_about(state: State, kind: str, subject: str, *actions: Action) -> Step:
@@ -329,10 +332,11 @@ def _due_about(state: State, kind: str, subject: str, *actions: Action) -> Step:
     for step in next_steps(state):
         if step.action in actions and step.subject == subject:
             return step
-    raise _rejected(state, kind, subject)
+    raise rejected(state, kind, subject)
 
 
-def _rejected(state: State, kind: str, subject: str | None = None) -> RecoveryRejected:
+def rejected(state: State, kind: str, subject: str | None = None) -> RecoveryRejected:
+    """The plan does not call for a decision of this kind (about `subject`); it says what instead."""
     plan = ", ".join(f"{s.action.value} {s.subject}".rstrip() for s in next_steps(state))
     about = f" for {preview(subject)}" if subject else ""
     return RecoveryRejected(

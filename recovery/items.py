@@ -12,7 +12,7 @@ from domain import session
 from domain.next_steps import Action, Step, Who
 from domain.permission import Decision
 from domain.state import CallState, State
-from recovery import wording
+from recovery import rollover, wording
 from recovery.facts import Facts
 from recovery.problem import Blocked
 from recovery.wording import Words
@@ -77,20 +77,25 @@ def blocked(state: State, facts: Facts, problem: Blocked) -> PlanItem:
 
 
 def alternatives(state: State, facts: Facts) -> Iterator[PlanItem]:
-    """What an operator may do at any time, whatever the plan says."""
+    """What an operator may do at any time, whatever the plan says, and a rollover where one is allowed."""
     active = state.request
     if active is None or facts.problem is not None:
         return
-    yield _worded(
-        ABANDON_REQUEST,
-        Who.OPERATOR,
-        active.request_id,
-        {"request_id": active.request_id},
-        (active.accepted_sequence,),
-        "",
-        wording.ABANDON,
-        _names(state, active.request_id, None, facts),
-    )
+    ways = [(ABANDON_REQUEST, wording.ABANDON)]
+    choice = rollover.possible(state)
+    if choice is not None:
+        ways.append((choice.kind, wording.ROLLOVERS[choice.kind]))
+    for action, words in ways:
+        yield _worded(
+            action,
+            Who.OPERATOR,
+            active.request_id,
+            {"request_id": active.request_id},
+            (active.accepted_sequence,),
+            "",
+            words,
+            _names(state, active.request_id, None, facts),
+        )
 
 
 def _worded(
@@ -133,6 +138,8 @@ def _names(state: State, subject: str, index: int | None, facts: Facts) -> dict[
         "next_attempt": (state.attempt.number if state.attempt else 0) + 1,
         "next_turn": (state.turn.number if state.turn else 0) + 1,
         "max_turns": active.max_turns if active is not None else "",
+        "applied": list(active.unprepared) if active is not None else [],
+        "applied_words": ",".join(active.unprepared) if active is not None else "",
         "nothing": _nothing(state),
         **(_call_names(call) if call is not None else {}),
     }

@@ -1,4 +1,4 @@
-"""The commands that look: inspect, verify, replay, timeline. None of them writes to a journal.
+"""The commands that look: inspect, verify, replay, diff, timeline. None of them writes to a journal.
 
 Loaded by `recovery.cli`. Each takes the parsed arguments and returns an exit code.
 """
@@ -13,13 +13,13 @@ from typing import Any, Final, Self
 from domain.errors import Corrupt, InvalidOptions
 from domain.next_steps import Who
 from domain.ports import JournalReader
-from recovery import stores
+from recovery import addresses, stores
 from recovery.details import read_details
 from recovery.escape import json_text, visible
 from recovery.exit_codes import BROKEN, OK, UNPROVEN, UNREADABLE, WAITS
 from recovery.pages import Pages
 from recovery.plan import Kind, RecoveryPlan, plan_of
-from recovery.reading import load
+from recovery.reading import lease_lives, load
 from recovery.replaying import replay as rebuild
 from recovery.timeline import Timeline
 from recovery.verify import Result, Verification
@@ -101,8 +101,8 @@ async def _looked_at(
 ) -> tuple[RecoveryPlan, Verification | None]:
     loaded = await load(reader, session_id, upto=options.at)
     details = await read_details(reader, loaded)
-    lives = stores.lease_lives(loaded.row.lease)
-    plan = plan_of(loaded, journal=options.journal, lease_lives=lives, details=details)
+    lives = await lease_lives(reader, loaded.row.lease)
+    plan = plan_of(loaded, journal=addresses.shown(options.journal), lease_lives=lives, details=details)
     return plan, await verify_session(reader, session_id) if options.verify else None
 
 
@@ -199,7 +199,7 @@ class _JsonVerify(_Documents):
         self.write(found.to_json())
 
 
-# --- replay and timeline ----------------------------------------------------------------
+# --- replay, diff and timeline ----------------------------------------------------------------
 
 
 async def replay(options: argparse.Namespace) -> int:
@@ -216,14 +216,30 @@ async def replay(options: argparse.Namespace) -> int:
     return OK if found.problem is None else UNREADABLE
 
 
+async def diff(options: argparse.Namespace) -> int:
+    """Print what changed between two points. What could be followed is told, also before a problem."""
+    from recovery.differing import difference
+
+    async with stores.open_reader(options.journal, owner_id=options.owner) as reader:
+        found = await difference(reader, options.session, options.first, options.last)
+    if options.json:
+        print(json_text(found.to_json()))
+    else:
+        from recovery.report_difference import print_difference
+        from recovery.terminal import console
+
+        print_difference(found, console())
+    return OK if found.problem is None else UNREADABLE
+
+
 async def timeline(options: argparse.Namespace) -> int:
     """Print the minutes page by page, also events of unknown types."""
     from recovery.report_history import TIMELINE_HEAD, print_problem, timeline_lines
     from recovery.terminal import console
 
     minutes, date, left = Timeline(), None, options.limit or sys.maxsize
-    print(TIMELINE_HEAD)
     async with stores.open_reader(options.journal, owner_id=options.owner) as reader:
+        print(TIMELINE_HEAD)
         pages = Pages(reader, options.session, known_types=False)
         async for rows in pages:
             moments = [m for m in map(minutes.moment, rows) if m.sequence > options.after][:left]

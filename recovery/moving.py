@@ -13,8 +13,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import BinaryIO
 
-import anyio
-
 from domain.errors import InvalidOptions, SessionExists
 from domain.ports import JournalReader, SessionRow
 from recovery import stores
@@ -72,7 +70,7 @@ async def import_(options: argparse.Namespace) -> int:
 
 
 async def _check_absent(journal: str, rows: list[SessionRow]) -> None:
-    if not await anyio.Path(stores.path_of(journal)).exists():
+    if not await stores.is_there(journal):
         return
     async with stores.open_reader(journal) as target:
         for row in rows:

@@ -32,14 +32,21 @@ class Pages:
     Args:
         upto: the last sequence to read; None for all.
         known_types: whether an event of an unknown type ends the pages too.
+        page: how many rows a page has at most.
 
     Guarantees: holds one page; `chain` stands at the last row that was given out.
     """
 
     def __init__(
-        self, reader: JournalReader, session_id: str, *, upto: int | None = None, known_types: bool = True
+        self,
+        reader: JournalReader,
+        session_id: str,
+        *,
+        upto: int | None = None,
+        known_types: bool = True,
+        page: int = PAGE,
     ) -> None:
-        self._reader, self._upto, self._known_types = reader, upto, known_types
+        self._reader, self._upto, self._known_types, self._limit = reader, upto, known_types, page
         self.chain = ChainCheck(session_id)
         self.problem: Blocked | None = None
 
@@ -63,7 +70,7 @@ class Pages:
     async def _page(self, last: int) -> list[Stored]:
         after = self.chain.sequence
         try:
-            rows = await self._reader.read(self.chain.session_id, after=after, upto=last, limit=PAGE)
+            rows = await self._reader.read(self.chain.session_id, after=after, upto=last, limit=self._limit)
         except Corrupt as e:  # one row of the page is no row: those before it are good
             bad = problem_of(e, None, after + 1)
             rows = await self._before(bad.sequence)
@@ -77,7 +84,7 @@ class Pages:
         if sequence <= after + 1:
             return []
         return list(
-            await self._reader.read(self.chain.session_id, after=after, upto=sequence - 1, limit=PAGE)
+            await self._reader.read(self.chain.session_id, after=after, upto=sequence - 1, limit=self._limit)
         )
 
     def _fitting(self, rows: list[Stored], otherwise: Blocked | None) -> list[Stored]:

@@ -2,7 +2,7 @@
 
 Imported by the plan's callers, the coordinator and whoever opens a session.
 What is wrong with a journal comes back as `Loaded.problem`; only a store that
-cannot be read at all raises. Nothing here writes, and nothing here asks a clock.
+cannot be read at all raises. Nothing here writes, and no clock is asked but the store's.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from domain import catalogue, ids, snapshot
 from domain.envelope import Recorded, Stored, check_link, genesis
 from domain.errors import Corrupt, InvalidOptions, SessionNotFound
 from domain.limits import MAX_TAIL_EVENTS
-from domain.ports import JournalReader, SessionRow
+from domain.ports import JournalReader, LeaseRow, SessionRow
 from domain.state import State
 from recovery.problem import BAD_ROW, Blocked, fold_row, problem_of
 
@@ -45,6 +45,11 @@ class Loaded:
     tail: tuple[Recorded, ...]
     problem: Blocked | None = None
     notes: tuple[str, ...] = ()
+
+
+async def lease_lives(reader: JournalReader, lease: LeaseRow | None) -> bool | None:
+    """Whether a session's lease holds now, by the store's clock; None where it was never leased."""
+    return None if lease is None else await reader.lease_lives(lease)
 
 
 @dataclass(slots=True)

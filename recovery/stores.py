@@ -6,17 +6,19 @@ needs and nothing else. Deciding and printing do not belong here.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
 import anyio.to_thread
 
-from domain.errors import InvalidOptions
-from domain.ports import Clock, Holder, IdSource, Journal, JournalReader, LeaseRow
+from domain.errors import InvalidOptions, NotAJournal
+from domain.ports import Clock, Holder, IdSource, Journal, JournalReader, Migration, StoreDescription
+from recovery import addresses
 
 if TYPE_CHECKING:
+    from adapters.postgres_survey import ServerSurvey
     from adapters.sqlite_survey import Survey
 
 #: How stores call themselves in messages and plans; accepted wherever a path is.
@@ -31,7 +33,8 @@ def path_of(journal: str) -> str:
         InvalidOptions: an address that this version has no engine for.
     """
     if "://" in journal:
-        raise InvalidOptions("JOURNAL", "a SQLite file or an exported .jsonl file", journal)
+        expected = "a SQLite file, an exported .jsonl file or a postgresql:// address"
+        raise InvalidOptions("JOURNAL", expected, addresses.shown(journal))
     return journal.removeprefix(SQLITE_PREFIX)
 
 
@@ -45,6 +48,10 @@ async def open_reader(journal: str, *, owner_id: str | None = None) -> AsyncIter
     Raises:
         InvalidOptions, NotAJournal, NewerFormat, StoreFailure.
     """
+    if addresses.is_server(journal):
+        async with _open_server(journal, owner_id) as server:
+            yield server
+        return
     path = path_of(journal)
     if path.endswith(EXPORT_SUFFIX):
         from adapters.jsonl_reader import open_export
@@ -58,6 +65,31 @@ async def open_reader(journal: str, *, owner_id: str | None = None) -> AsyncIter
             yield reader
 
 
+@asynccontextmanager
+async def _open_server(journal: str, owner_id: str | None) -> AsyncIterator[JournalReader]:
+    with addresses.driver_or_refuse():
+        from adapters.postgres_reader import open_reader as open_postgres
+
+    url, schema = addresses.parts(journal)
+    async with open_postgres(url, owner_id=owner_id, schema=schema) as reader:
+        yield reader
+
+
+async def is_there(journal: str) -> bool:
+    """Whether there is anything where a journal may be made.
+
+    Raises:
+        InvalidOptions, StoreFailure.
+    """
+    if not addresses.is_server(journal):
+        return await anyio.Path(path_of(journal)).exists()
+    try:
+        async with open_reader(journal):
+            return True
+    except NotAJournal:  # no tables of ours; tables of somebody else are refused when they are written to
+        return False
+
+
 async def damage_of(reader: JournalReader) -> Sequence[str]:
     """What the engine's own check finds wrong with the whole file; an export has no engine.
 
@@ -66,6 +98,12 @@ async def damage_of(reader: JournalReader) -> Sequence[str]:
     """
     look = getattr(reader, "damage", None)
     return await look() if look is not None else ()
+
+
+def check_takes_events(journal: str) -> None:
+    """Raises InvalidOptions for an export, which can only be looked at."""
+    if not addresses.is_server(journal) and path_of(journal).endswith(EXPORT_SUFFIX):
+        raise InvalidOptions("JOURNAL", "a journal that takes events; an export does not", journal)
 
 
 @asynccontextmanager
@@ -79,15 +117,23 @@ async def open_journal(journal: str, *, owner_id: str, create: bool = False) -> 
         InvalidOptions: an export, which takes no events, or a file that is not there.
         NotAJournal, NewerFormat, StoreFailure.
     """
-    from adapters.sqlite_store import SqliteStore
-
-    path = path_of(journal)
-    if path.endswith(EXPORT_SUFFIX):
-        raise InvalidOptions("JOURNAL", "a journal that takes events; an export does not", journal)
-    if not create and not await anyio.Path(path).exists():
-        raise InvalidOptions("JOURNAL", "a file that exists", journal)
-    async with SqliteStore(path).open(owner_id=owner_id) as opened:
+    check_takes_events(journal)
+    if not create and not await is_there(journal):
+        raise InvalidOptions("JOURNAL", "a journal that exists", addresses.shown(journal))
+    async with _store(journal).open(owner_id=owner_id) as opened:
         yield opened
+
+
+def _store(journal: str) -> StoreDescription:
+    if not addresses.is_server(journal):
+        from adapters.sqlite_store import SqliteStore
+
+        return SqliteStore(path_of(journal))
+    with addresses.driver_or_refuse():
+        from adapters.postgres_store import PostgresStore
+
+    url, schema = addresses.parts(journal)
+    return PostgresStore(url, schema=schema)
 
 
 async def back_up(journal: str, target: str) -> None:
@@ -99,10 +145,53 @@ async def back_up(journal: str, target: str) -> None:
     """
     from adapters.sqlite_backup import back_up as copy
 
+    if addresses.is_server(journal):
+        expected = "a SQLite journal; copy a PostgreSQL journal with pg_dump, or its sessions with export"
+        raise InvalidOptions("JOURNAL", expected, addresses.shown(journal))
     path = path_of(journal)
     if path.endswith(EXPORT_SUFFIX):
         raise InvalidOptions("JOURNAL", "a SQLite journal; an export is copied like any file", journal)
     await anyio.to_thread.run_sync(copy, path, target)
+
+
+async def migrate(
+    journal: str, *, dry_run: bool, backup: bool, progress: Callable[[int, int], None] | None
+) -> Migration:
+    """Bring a journal's tables up to date; see `recovery.migrating`.
+
+    Raises:
+        InvalidOptions: an export.
+        LeaseConflict, NotAJournal, NewerFormat, StoreFailure.
+    """
+    if addresses.is_server(journal):
+        return await _up_to_date(journal)
+    from adapters import sqlite_migration
+
+    path = path_of(journal)
+    if path.endswith(EXPORT_SUFFIX):
+        raise InvalidOptions("JOURNAL", "a journal with tables; an export is read as it is", journal)
+
+    def change() -> Migration:
+        opening = sqlite_migration.opening_of(path)
+        if dry_run:
+            return sqlite_migration.planned(opening, backup=backup)
+        return sqlite_migration.migrate(opening, backup=backup, progress=progress)
+
+    # Not to be abandoned half-way: it ends by itself, and what it did has to be told.
+    with anyio.CancelScope(shield=True):
+        done = await anyio.to_thread.run_sync(change)
+    return done  # noqa: RET504  # by its type, the scope may swallow what is raised inside
+
+
+async def _up_to_date(journal: str) -> Migration:
+    """A server's tables have had one format so far; opening them says whether they are of it."""
+    sessions = events = 0
+    async with open_reader(journal) as reader:
+        after = ""
+        while rows := await reader.sessions(after=after):
+            sessions, events = sessions + len(rows), events + sum(row.sequence for row in rows)
+            after = rows[-1].session_id
+        return Migration(reader.name, 1, 1, sessions, events, None)
 
 
 def clock() -> Clock:
@@ -127,17 +216,6 @@ def holder(worker_id: str) -> Holder:
     return Holder(worker_id, "", process.boot_id, process.process_id, process.process_started)
 
 
-def lease_lives(lease: LeaseRow | None) -> bool | None:
-    """Whether a lease holds now: not given back, not run out, its process not provably dead."""
-    if lease is None:
-        return None
-    from adapters.system import provably_dead
-
-    if lease.lease_id is None or lease.expires_at <= clock().now():
-        return False
-    return not provably_dead(lease.boot_id, lease.process_id, lease.process_started)
-
-
 def sqlite_facts() -> Any:
     """Which SQLite is used here; satisfies `minutebook.doctor.SqliteFacts`."""
     from adapters import sqlite_driver
@@ -154,3 +232,16 @@ def survey(journal: str) -> Survey:
     from adapters.sqlite_survey import survey as look
 
     return look(path_of(journal))
+
+
+def server_survey(journal: str) -> ServerSurvey:
+    """What a PostgreSQL server says about itself and a journal in it, for `minutebook doctor`.
+
+    Raises:
+        InvalidOptions, NotAJournal, NewerFormat, StoreFailure.
+    """
+    with addresses.driver_or_refuse():
+        from adapters.postgres_survey import survey as look
+
+    url, schema = addresses.parts(journal)
+    return look(url, schema=schema)

@@ -15,6 +15,7 @@ from domain import events as ev
 from domain.envelope import Recorded, Stored, open_envelope
 from domain.errors import MinutebookError
 from domain.events import Payload
+from domain.values import ActorKind
 from projections.wire_parts import readable
 
 _ENDS: Final = frozenset(
@@ -102,6 +103,8 @@ class Timeline:
             what = f"(cannot be decoded: {e})"
         subject = _subject(event)
         took = self._took(event, subject)
+        if event.actor.kind is ActorKind.OPERATOR:  # what a decision is known again by
+            what = f"{what}; command {event.command_id}" if what else f"command {event.command_id}"
         return Moment(
             event.sequence, event.recorded_at, event.type, subject, what, _who(event), event.causation, took
         )
@@ -163,6 +166,12 @@ def _words(data: Payload) -> str:
             return f"{data.verdict} {data.message}".rstrip()
         case ev.RequestCompleted():
             return _text(data.output)
+        case ev.RequestSuperseded(by_request_id=str(successor)):
+            return f"by {successor}: {_reason(data)}"
+        case ev.ToolResumed():
+            return f"answered {_text(data.answer)}"
+        case ev.LeaseAcquired(former_worker_id=str(former)):
+            return f"after {former} ({data.former_end})"
     return _reason(data)
 
 

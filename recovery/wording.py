@@ -234,6 +234,25 @@ ABANDON: Final = Words(
     "Calls that were started and are not pure keep an unknown outcome.",
 )
 
+_ROLLED: Final = ("request_superseded", "input_accepted", "request_accepted")
+ROLLOVERS: Final = {
+    "prepare_request_recovery": Words(
+        "No turn has seen the inputs of request {subject}: a new request may take over with their "
+        "final content.",
+        ("input_cancelled", *_ROLLED),
+        'await coordinator.prepare_request_recovery({applied!r}, evidence="...")',
+        "{reconcile} rollover-request --applied {applied_words} --evidence '...'",
+        "The new request prepares its input again; a hook may run twice.",
+    ),
+    "prepare_turn_recovery": Words(
+        "Nothing of the open turn must not run twice: a new request may go on from here.",
+        (*_CLOSING, *_ROLLED),
+        'await coordinator.prepare_turn_recovery(evidence="...")',
+        "{reconcile} rollover-turn --evidence '...'",
+        "The model is asked again; started calls that are not pure keep an unknown outcome.",
+    ),
+}
+
 SETTLE: Final = Words(
     "Its request has ended and nobody knows what it did.",
     ("tool_outcome_reconciled",),

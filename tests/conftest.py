@@ -9,11 +9,16 @@ place in the project that reads an environment variable.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
+
+from minutebook.testing.postgres_cluster import Cluster
+from minutebook.testing.postgres_programs import HOW_TO_INSTALL, server_programs
 
 #: Fails a run in which a credential shows up in a file, a log record or captured output.
 pytest_plugins = ["tests.corpus.canary"]
@@ -43,6 +48,23 @@ def wire_dir(pytestconfig: pytest.Config) -> Path:
 def model_dir(pytestconfig: pytest.Config) -> Path:
     """The directory of the executable model: Python modules that import each other by name."""
     return _present(pytestconfig, "model_dir")
+
+
+@pytest.fixture(scope="session")
+def postgres_cluster() -> Iterator[Cluster]:
+    """One PostgreSQL server for the whole run, started by the first test that asks for it."""
+    if server_programs() is None:
+        pytest.skip(f"no PostgreSQL server programs on this machine: {HOW_TO_INSTALL}")
+    with Cluster() as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def postgres_url(postgres_cluster: Cluster) -> Iterator[str]:
+    """The address of an empty database, which is this test's own."""
+    url = postgres_cluster.new_database()
+    yield url
+    postgres_cluster.drop_database(url)
 
 
 @dataclass(frozen=True)
@@ -102,6 +124,18 @@ def _leave_out(config: pytest.Config, items: list[pytest.Item], fixture: str) ->
     config.stash[_LEFT_OUT][fixture] = len(left_out)
     config.hook.pytest_deselected(items=left_out)
     items[:] = [item for item in items if item not in left_out]
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    told = getattr(session.config, "workeroutput", None)
+    if told is not None:
+        told["left out"] = session.config.stash.get(_LEFT_OUT, {})
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Every process of a run leaves out the same; one of them says it for all."""
+    node.config.stash.setdefault(_LEFT_OUT, {}).update(getattr(node, "workeroutput", {}).get("left out", {}))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

@@ -14,15 +14,18 @@ from adapters.memory_journal import MemoryStore
 from domain import canonical, inputs, model_attempt, permission, request, session, tool
 from domain.decider import EndRequest
 from domain.envelope import Stored, genesis, link
-from domain.ports import Journal, JournalReader, Receipt, SessionRow, Snapshot
+from domain.errors import ModelFailed
+from domain.ports import Journal, JournalReader, LeaseRow, Receipt, SessionRow, Snapshot
 from domain.values import Priority, Verdict
 from minutebook.testing.keeping import batches, keep
 from minutebook.testing.scenario import (
     LOOK,
     PAY,
     PUT,
+    SETTINGS,
     Commit,
     Scenario,
+    Writing,
     accepted,
     created,
     evaluated,
@@ -103,6 +106,28 @@ def unsettled(session_id: str = "s-left") -> Scenario:
     )
 
 
+def lost_hooks(session_id: str = "s-hooks") -> Scenario:
+    """A hook had begun with the input of a request, and nothing is known of its end."""
+    begun: list[Writing] = [
+        inputs.ApplyInput("i-1", Priority.NEXT, 1),
+        request.StartRequest(),
+        inputs.BeginPreparation(("i-1",), ("hook",)),
+    ]
+    return session_of(created(), accepted(), begun, session_id=session_id)
+
+
+def foreign(session_id: str = "s-foreign") -> Scenario:
+    """A request was accepted under settings that the journal does not hold."""
+    changed = SETTINGS.changed({"model": "another"})
+    return session_of(created(), accepted(settings=changed), session_id=session_id)
+
+
+def retryable(session_id: str = "s-again") -> Scenario:
+    """An attempt failed, and another one is due: a turn that can be rolled over."""
+    failed = model_attempt.Fail(ModelFailed("overloaded", "try later", retryable=True))
+    return session_of(*BEGUN, failed, session_id=session_id)
+
+
 def failed_attempt(session_id: str = "s-failed") -> Scenario:
     """The only attempt failed for good, so that the request has to fail."""
     return session_of(*BEGUN, model_attempt.Reconcile("failed", "the provider's log"), session_id=session_id)
@@ -177,6 +202,9 @@ class Altered:
     ) -> Mapping[str, tuple[bytes, Receipt]]:
         found = {each: await self.command(session_id, each) for each in command_ids}
         return {each: kept for each, kept in found.items() if kept is not None}
+
+    async def lease_lives(self, lease: LeaseRow) -> bool:
+        return await self.reader.lease_lives(lease)
 
 
 def at(sequence: int, change: Callable[[Stored], Stored | None]) -> Alter:

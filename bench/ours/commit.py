@@ -10,7 +10,7 @@ import asyncio
 import statistics
 import time
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, Protocol
 
 import minutebook as mb
 from bench.conversations import Place as Where
@@ -52,7 +52,7 @@ async def _one_writer(place: Where, sizes: Sequence[int], commits: int) -> Metri
     raw = RawCommits(place.directory / "raw.db")
     async with mb.sqlite(place.directory / "journal.db").open() as journal:
         for size in sizes:
-            fence = await _fence(journal, f"fenced-{size}")
+            fence = await fence_of(journal, f"fenced-{size}")
             plain, fenced = (
                 batches(f"plain-{size}", size, commits),
                 batches(f"fenced-{size}", size, commits, fence),
@@ -60,16 +60,24 @@ async def _one_writer(place: Where, sizes: Sequence[int], commits: int) -> Metri
             laps: dict[str, list[float]] = {"raw": [], "port": [], "fenced": []}
             for at in range(0, commits, BLOCK):
                 part = slice(at, at + BLOCK)
-                laps["raw"] += _raw(raw, plain[part])
-                laps["port"] += await _ours(journal, plain[part])
-                laps["fenced"] += await _ours(journal, fenced[part])
+                laps["raw"] += raw_laps(raw, plain[part])
+                laps["port"] += await port_laps(journal, plain[part])
+                laps["fenced"] += await port_laps(journal, fenced[part])
             found |= {f"{kind}_{size}_us": statistics.mean(each) for kind, each in laps.items()}
             found[f"port_{size}_p99_us"] = percentile(laps["port"], 0.99)
     raw.close()
     return found
 
 
-def _raw(raw: RawCommits, made: Sequence[Batch]) -> list[float]:
+class Bare(Protocol):
+    """What commits rows without a library."""
+
+    def commit(self, stream: str, after: int, bodies: list[bytes]) -> None:
+        """Write rows of a stream and wait for the disk."""
+
+
+def raw_laps(raw: Bare, made: Sequence[Batch]) -> list[float]:
+    """Microseconds of each bare commit of the batches' bytes."""
     laps = []
     for batch in made:
         rows = bodies(batch)
@@ -79,7 +87,8 @@ def _raw(raw: RawCommits, made: Sequence[Batch]) -> list[float]:
     return laps
 
 
-async def _ours(journal: Journal, made: Sequence[Batch]) -> list[float]:
+async def port_laps(journal: Journal, made: Sequence[Batch]) -> list[float]:
+    """Microseconds of each commit through the port."""
     laps = []
     for batch in made:
         start = time.perf_counter()
@@ -88,7 +97,8 @@ async def _ours(journal: Journal, made: Sequence[Batch]) -> list[float]:
     return laps
 
 
-async def _fence(journal: Journal, session_id: str) -> Fence:
+async def fence_of(journal: Journal, session_id: str) -> Fence:
+    """Take a session's lease."""
     holder = Holder("bench", "l-1")
     lease = await journal.leases.acquire(session_id, holder, 600_000)
     return Fence(holder.worker_id, holder.lease_id, lease.token)
@@ -106,11 +116,16 @@ async def _many_writers(place: Where, writers: int, commits: int) -> Metrics:
     made = [batches(f"s{n}", 3, commits) for n in range(writers)]
     async with mb.sqlite(place.directory / "journal.db").open() as journal:
         start = time.perf_counter()
-        laps = await asyncio.gather(*(_ours(journal, each) for each in made))
-        wall = time.perf_counter() - start
+        found = await run_writers(journal, made)
+        found["per_s"] = writers * commits / (time.perf_counter() - start)
+    return found
+
+
+async def run_writers(journal: Journal, made: Sequence[Sequence[Batch]]) -> Metrics:
+    """Commit the batches of each session, all sessions at once: `p99_ms`, `unfair`."""
+    laps = await asyncio.gather(*(port_laps(journal, each) for each in made))
     totals = [sum(each) for each in laps]
     return {
-        "per_s": writers * commits / wall,
         "p99_ms": percentile([lap for each in laps for lap in each], 0.99) / 1e3,
         "unfair": max(totals) / min(totals),
     }

@@ -1,6 +1,6 @@
 """minutebook as a system of the conversation: a session, its store, the model path.
 
-Modes, in two parts: `sqlite` or `memory` is the store; `-create` replaces the model
+Modes, in two parts: `sqlite`, `postgres` or `memory` is the store; `-create` replaces the model
 path by the SDK's `create()`, which the peers use, so that a win on the way to the
 model is not counted as a win of the journal.
 """
@@ -8,7 +8,7 @@ model is not counted as a win of the journal.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, ExitStack
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,11 +17,13 @@ import orjson
 import minutebook as mb
 from adapters.sqlite_driver import sqlite_version
 from bench.chat_calls import sdk_client
+from bench.limits.postgres import fresh_database
 from bench.workload import PROMPT, TOOL_RESULT, Conversation, model_name, piece
 from domain.model_ports import EVERYTHING, Block, DeclaredCall, Response, Signal, Text
 from domain.ports import StoreDescription
 from projections.openai_chat_wire import API, encode_item, request_body
 
+_KEPT: Final = {"sqlite": "SQLite WAL, FULL", "postgres": "PostgreSQL, defaults", "memory": "none"}
 _STOPS: Final = {"stop": mb.Stop.END, "tool_calls": mb.Stop.TOOL_CALLS}
 
 
@@ -135,10 +137,15 @@ class Ours:
     """minutebook as a system."""
 
     async def open(self, mode: str, directory: Path, url: str) -> None:
-        """Modes: sqlite, memory, sqlite-create, memory-create."""
+        """Modes: sqlite, postgres, memory, sqlite-create, memory-create."""
         self._mode, self._url = mode, url
-        durable = mode.startswith("sqlite")
-        self._store: StoreDescription = mb.sqlite(directory / "journal.db") if durable else mb.memory()
+        self._server = ExitStack()
+        self._store: StoreDescription = self._described(mode.partition("-")[0], directory)
+
+    def _described(self, store: str, directory: Path) -> StoreDescription:
+        if store == "postgres":
+            return mb.postgres(self._server.enter_context(fresh_database()))
+        return mb.sqlite(directory / "journal.db") if store == "sqlite" else mb.memory()
 
     async def begin(self, session_id: str, tools: int) -> Conversation:
         """A new session."""
@@ -148,11 +155,13 @@ class Ours:
 
     async def close(self) -> None:
         """Every session was left by itself."""
+        self._server.close()
 
     def facts(self) -> dict[str, str]:
         """How the journal is kept."""
-        kept = "SQLite WAL, FULL" if self._mode.startswith("sqlite") else "none"
-        return {"journal": kept, "version": f"SQLite {sqlite_version}"}
+        store = self._mode.partition("-")[0]
+        version = {} if store == "postgres" else {"version": f"SQLite {sqlite_version}"}
+        return {"journal": _KEPT[store], **version}
 
     def provider(self) -> Any:
         """The model path of the mode."""

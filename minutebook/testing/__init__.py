@@ -24,17 +24,22 @@ if TYPE_CHECKING:  # the same names once more, for type checkers and editors
     from minutebook.testing.crash import Tell as Tell
     from minutebook.testing.crash import Witness as Witness
     from minutebook.testing.crash import every_kill as every_kill
+    from minutebook.testing.durable_contract import DurableContract as DurableContract
     from minutebook.testing.fake_server import Cut as Cut
     from minutebook.testing.fake_server import FakeServer as FakeServer
     from minutebook.testing.fake_server import Faults as Faults
     from minutebook.testing.fake_server import Reply as Reply
     from minutebook.testing.fake_server import serve as serve
     from minutebook.testing.fake_server import serve_in_thread as serve_in_thread
+    from minutebook.testing.faulty_store import Fault as Fault
+    from minutebook.testing.faulty_store import FaultyStore as FaultyStore
     from minutebook.testing.fork_server import ForkServer as ForkServer
     from minutebook.testing.lives import Life as Life
     from minutebook.testing.lives import every_life as every_life
     from minutebook.testing.looking import journal_of as journal_of
     from minutebook.testing.looking import replay_of as replay_of
+    from minutebook.testing.postgres_cluster import Cluster as Cluster
+    from minutebook.testing.postgres_programs import server_programs as server_programs
     from minutebook.testing.replay import ReplayProvider as ReplayProvider
     from minutebook.testing.scenario import Scenario as Scenario
     from minutebook.testing.scenario import given as given
@@ -54,10 +59,14 @@ _EXPORTS: Final = {
     "chat_replies": ("chat_reply", "error_reply"),
     "clock": ("ManualClock",),
     "crash": ("NEVER", "Ended", "KillAt", "Tell", "Witness", "every_kill"),
+    "durable_contract": ("DurableContract",),
     "fake_server": ("Cut", "FakeServer", "Faults", "Reply", "serve", "serve_in_thread"),
+    "faulty_store": ("Fault", "FaultyStore"),
     "fork_server": ("ForkServer",),
     "lives": ("Life", "every_life"),
     "looking": ("journal_of", "replay_of"),
+    "postgres_cluster": ("Cluster",),
+    "postgres_programs": ("server_programs",),
     "replay": ("ReplayProvider",),
     "scenario": ("Scenario", "given"),
     "scripted": ("Attempt", "Gate", "ScriptedProvider", "Sent", "call", "fail", "reply"),

@@ -19,9 +19,12 @@ class ManualClock:
 
     Args:
         start: wall time at the beginning, aware UTC; the monotonic time is then 0.
+
+    `boot_id` may be set: None stands for a host that does not know its boot.
     """
 
     def __init__(self, start: datetime = START) -> None:
+        self.boot_id: str | None = "boot-1"
         self._start, self._seconds = start, 0.0
         self._sleepers: list[tuple[float, anyio.Event]] = []
         self._changed = anyio.Event()
@@ -44,6 +47,15 @@ class ManualClock:
         for moment, due in self._sleepers:
             if moment <= self._seconds:
                 due.set()
+
+    def step(self, seconds: float) -> None:
+        """Set the wall clock forward or back, as people and time servers do; nothing else moves."""
+        self._start += timedelta(seconds=seconds)
+
+    def restart(self, boot_id: str) -> None:
+        """Start the host again: the monotonic time is 0, the wall clock goes on. Nobody may be asleep."""
+        self.boot_id = boot_id
+        self._start, self._seconds = self.now(), 0.0
 
     async def sleep_until(self, moment: float) -> None:
         """Return once the clock was moved to `moment`; at once if it is there."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
 from domain.envelope import Fence
 from domain.errors import HeadConflict, InvalidOptions, LeaseConflict, LeaseLost, LeaseRequired
-from domain.ports import CommitStatus, Holder, Journal
-from minutebook.testing.batches import dummy_batch, end_of
+from domain.ports import CommitStatus, Holder, Journal, Listing
+from minutebook.testing.batches import Place, dummy_batch, end_of
 from minutebook.testing.store_suite import SESSION, START, StoreSuite
 
 OURS = Holder("ours", "lease-1")
@@ -30,11 +31,13 @@ class LeaseContract(StoreSuite):
     async def test_the_first_lease(self) -> None:
         async with self.opened() as journal:
             holder = Holder("ours", "lease-1", "boot", 42, "started")
+            before = await self.store_time()
             lease = await journal.leases.acquire(SESSION, holder, TTL_MS)
+            after = await self.store_time()
         assert (lease.token, lease.lease_id, lease.holder_id) == (1, "lease-1", "ours")
         assert (lease.boot_id, lease.process_id, lease.process_started) == ("boot", 42, "started")
-        assert lease.acquired_at == lease.renewed_at == self.clock.now()
-        assert lease.expires_at == self.clock.now() + timedelta(milliseconds=TTL_MS)
+        assert before <= lease.acquired_at == lease.renewed_at <= after
+        assert lease.expires_at == lease.renewed_at + timedelta(milliseconds=TTL_MS)
 
     async def test_a_session_may_be_leased_before_its_first_event(self) -> None:
         async with self.opened() as journal:
@@ -57,11 +60,12 @@ class LeaseContract(StoreSuite):
     async def test_the_same_holder_gets_the_same_token_and_more_time(self) -> None:
         async with self.opened() as journal:
             first = await journal.leases.acquire(SESSION, OURS, TTL_MS)
-            self.clock.advance(10)
+            await self.pass_time(10)
             again = await journal.leases.acquire(SESSION, OURS, TTL_MS)
         assert again.token == first.token
         assert again.acquired_at == first.acquired_at
-        assert again.expires_at == first.expires_at + timedelta(seconds=10)
+        assert again.renewed_at >= first.renewed_at + timedelta(seconds=10)
+        assert again.expires_at == again.renewed_at + timedelta(milliseconds=TTL_MS)
 
     async def test_one_worker_s_next_run_is_another_holder(self) -> None:
         async with self.opened() as journal:
@@ -73,7 +77,7 @@ class LeaseContract(StoreSuite):
         first = dummy_batch(START, "c1")
         async with self.opened() as journal:
             old = await fence_of(journal, OURS)
-            self.clock.advance(TTL_S)
+            await self.pass_time(TTL_S)
             new = await fence_of(journal, THEIRS)
             assert (old.token, new.token) == (1, 2)
             with pytest.raises(LeaseLost):
@@ -84,16 +88,36 @@ class LeaseContract(StoreSuite):
     async def test_a_lease_is_live_until_its_last_moment(self) -> None:
         async with self.opened() as journal:
             fence = await fence_of(journal, OURS)
-            self.clock.advance(TTL_S - 0.001)
+            await self.pass_time(TTL_S - self.tick_s)
             with pytest.raises(LeaseConflict):
                 await journal.leases.acquire(SESSION, THEIRS, TTL_MS)
             await journal.commit(dummy_batch(START, "c1", fence=fence))
+
+    async def test_a_journal_says_whether_a_lease_holds_by_the_store_s_clock(self) -> None:
+        async with self.opened() as journal:
+            fence = await fence_of(journal, OURS)
+            await journal.commit(dummy_batch(START, "c1", fence=fence))
+            await self._is_held(journal, True)
+            await self.pass_time(TTL_S - self.tick_s)
+            await self._is_held(journal, True)
+            await self.pass_time(self.tick_s)
+            await self._is_held(journal, False)
+            fence = await fence_of(journal, OURS)
+            await self._is_held(journal, True)
+            await journal.leases.release(SESSION, fence)
+            await self._is_held(journal, False)
+
+    async def _is_held(self, journal: Journal, expected: bool) -> None:
+        row = await journal.session(SESSION)
+        assert row is not None
+        assert row.lease is not None
+        assert await journal.lease_lives(row.lease) is expected
 
     async def test_a_writer_whose_lease_ran_out_is_refused_though_nobody_took_over(self) -> None:
         batch = dummy_batch(START, "c1")
         async with self.opened() as journal:
             fence = await fence_of(journal, OURS)
-            self.clock.advance(TTL_S)
+            await self.pass_time(TTL_S)
             with pytest.raises(LeaseLost):
                 await journal.commit(dummy_batch(START, "c1", fence=fence))
             assert list(await journal.read(SESSION)) == []
@@ -118,7 +142,7 @@ class LeaseContract(StoreSuite):
     async def test_once_leased_a_session_needs_a_lease_for_ever(self) -> None:
         async with self.opened() as journal:
             fence = await fence_of(journal, OURS)
-            self.clock.advance(TTL_S)
+            await self.pass_time(TTL_S)
             with pytest.raises(LeaseRequired):  # run out
                 await journal.commit(dummy_batch(START, "c1"))
             await journal.leases.release(SESSION, fence)
@@ -149,12 +173,12 @@ class LeaseContract(StoreSuite):
     async def test_renewing(self) -> None:
         async with self.opened() as journal:
             fence = await fence_of(journal, OURS)
-            self.clock.advance(TTL_S - 0.001)
+            await self.pass_time(TTL_S - self.tick_s)
             renewed = await journal.leases.renew(SESSION, fence, TTL_MS)
             assert renewed.token == fence.token
-            self.clock.advance(TTL_S - 0.001)
+            await self.pass_time(TTL_S - self.tick_s)
             assert await journal.leases.validate(SESSION, fence) == renewed
-            self.clock.advance(0.001)
+            await self.pass_time(self.tick_s)
             with pytest.raises(LeaseLost):
                 await journal.leases.renew(SESSION, fence, TTL_MS)
             with pytest.raises(LeaseLost):
@@ -163,7 +187,7 @@ class LeaseContract(StoreSuite):
     async def test_a_lost_lease_can_not_be_renewed(self) -> None:
         async with self.opened() as journal:
             fence = await fence_of(journal, OURS)
-            self.clock.advance(TTL_S)
+            await self.pass_time(TTL_S)
             await fence_of(journal, THEIRS)
             with pytest.raises(LeaseLost):
                 await journal.leases.renew(SESSION, fence, TTL_MS)
@@ -183,7 +207,7 @@ class LeaseContract(StoreSuite):
     async def test_releasing_what_is_not_ours_does_nothing(self) -> None:
         async with self.opened() as journal:
             old = await fence_of(journal, OURS)
-            self.clock.advance(TTL_S)
+            await self.pass_time(TTL_S)
             new = await fence_of(journal, THEIRS)
             await journal.leases.release(SESSION, old)
             await journal.leases.release("session-2", old)
@@ -215,3 +239,53 @@ class LeaseContract(StoreSuite):
         async with self.opened() as journal:
             with pytest.raises(InvalidOptions):
                 await journal.leases.acquire(SESSION, OURS, ttl_ms)
+
+    # --- looking for work -----------------------------------------------------------------
+
+    async def with_work(self, journal: Journal, *names: str) -> None:
+        """Sessions of these names whose next action is `go_on`."""
+        for name in names:
+            await journal.commit(dummy_batch(Place.start(name), "c1", listing=Listing("open", "go_on")))
+
+    async def free(self, journal: Journal, **options: Any) -> list[str]:
+        """The sessions with the action `go_on` that nobody holds."""
+        return [row.session_id for row in await journal.leases.free({"go_on", "or_else"}, **options)]
+
+    async def test_sessions_with_work_that_nobody_holds_come_by_id_and_in_pages(self) -> None:
+        async with self.opened() as journal:
+            assert await self.free(journal) == []
+            await self.with_work(journal, "b", "d", "a", "c")
+            assert await self.free(journal, limit=3) == ["a", "b", "c"]
+            assert await self.free(journal, after="b") == ["c", "d"]
+            assert await self.free(journal, after="d") == []
+            row = await journal.session("a")
+            assert list(await journal.leases.free({"go_on"}, limit=1)) == [row]
+
+    async def test_only_the_actions_that_were_asked_for(self) -> None:
+        async with self.opened() as journal:
+            for name, action in (("a", "none"), ("b", "or_else"), ("c", "ask"), ("d", "go_on")):
+                await journal.commit(dummy_batch(Place.start(name), "c1", listing=Listing("open", action)))
+            assert await self.free(journal) == ["b", "d"]
+            assert list(await journal.leases.free(())) == []
+
+    async def test_what_is_held_is_not_free_until_its_time_is_over_or_it_is_given_back(self) -> None:
+        async with self.opened() as journal:
+            await self.with_work(journal, SESSION, "a", "z")
+            fence = await fence_of(journal, OURS)
+            assert await self.free(journal) == ["a", "z"]
+            assert await self.free(journal, limit=2) == ["a", "z"]  # a page is filled, whatever is left out
+            await self.pass_time(TTL_S - self.tick_s)
+            assert await self.free(journal) == ["a", "z"]
+            await self.pass_time(self.tick_s)
+            assert await self.free(journal) == ["a", SESSION, "z"]
+            assert (await fence_of(journal, THEIRS)).token == fence.token + 1
+            await journal.leases.release(SESSION, Fence("theirs", "lease-2", 2))
+            assert await self.free(journal) == ["a", SESSION, "z"]
+
+    async def test_no_work_is_found_where_there_is_no_event_or_in_others_sessions(self) -> None:
+        async with self.opened() as journal, self.opened("somebody") as theirs:
+            await journal.leases.acquire("empty", OURS, 1)
+            await self.with_work(journal, "a")
+            await self.pass_time(1)
+            assert await self.free(journal) == ["a"]
+            assert await self.free(theirs) == []

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from contextlib import AbstractAsyncContextManager
-from typing import Final
+from datetime import datetime
+from typing import ClassVar, Final
 
 import pytest
 
@@ -18,6 +19,11 @@ START: Final = Place.start(SESSION)
 class StoreSuite:
     """One store for each test, with a clock that the test moves."""
 
+    #: Never reached by a store that answers; a test that reaches it has found a call left asleep.
+    patience_s: ClassVar[float] = 20.0
+    #: The smallest step that matters: a lease is live this long before its end. Larger (a second)
+    #: where the store's clock is an engine's own and goes on by itself.
+    tick_s: ClassVar[float] = 0.001
     clock: ManualClock
     store: StoreDescription
 
@@ -39,3 +45,11 @@ class StoreSuite:
     def opened(self, owner_id: str = OWNER) -> AbstractAsyncContextManager[Journal]:
         """The store, opened for an owner."""
         return self.store.open(owner_id=owner_id)
+
+    async def pass_time(self, seconds: float) -> None:
+        """Let time pass for the store's leases. Overridden where the engine has a clock of its own."""
+        self.clock.advance(seconds)
+
+    async def store_time(self) -> datetime:
+        """What the store's clock shows, aware UTC. Overridden as `pass_time` is."""
+        return self.clock.now()

@@ -14,9 +14,6 @@ from domain.ports import Batch, Journal
 from minutebook.testing.batches import Place, dummy_batch, end_of
 from minutebook.testing.store_suite import SESSION, START, StoreSuite
 
-#: Long enough never to be reached; a test that reaches it has found a subscriber left asleep.
-PATIENCE_S = 20
-
 
 def batches(count: int, start: Place = START) -> list[Batch]:
     """Batches of two events that follow one another."""
@@ -25,12 +22,6 @@ def batches(count: int, start: Place = START) -> list[Batch]:
         place = end_of(made[-1]) if made else start
         made.append(dummy_batch(place, f"c{number}", (b'{"n":1}', b'{"n":2}')))
     return made
-
-
-async def take(rows: AsyncIterator[Stored], count: int) -> list[Stored]:
-    """The next `count` rows."""
-    with anyio.fail_after(PATIENCE_S):
-        return [await anext(rows) for _ in range(count)]
 
 
 async def commit_all(journal: Journal, made: list[Batch]) -> None:
@@ -42,25 +33,30 @@ async def commit_all(journal: Journal, made: list[Batch]) -> None:
 class SubscriptionContract(StoreSuite):
     """`subscribe`."""
 
+    async def take(self, rows: AsyncIterator[Stored], count: int) -> list[Stored]:
+        """The next `count` rows."""
+        with anyio.fail_after(self.patience_s):
+            return [await anext(rows) for _ in range(count)]
+
     async def test_what_is_there_comes_first_and_then_what_is_committed(self) -> None:
         made = batches(6)
         expected = [event for batch in made for event in batch.events]
         async with self.opened() as journal:
             await commit_all(journal, made[:3])
             rows = journal.subscribe(SESSION)
-            assert await take(rows, 4) == expected[:4]
+            assert await self.take(rows, 4) == expected[:4]
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(commit_all, journal, made[3:])
-                assert await take(rows, 8) == expected[4:]
+                assert await self.take(rows, 8) == expected[4:]
 
     async def test_a_subscription_may_begin_after_a_sequence(self) -> None:
         made = batches(3)
         async with self.opened() as journal:
             await commit_all(journal, made[:2])
             rows = journal.subscribe(SESSION, after=3)
-            assert [row.sequence for row in await take(rows, 1)] == [4]
+            assert [row.sequence for row in await self.take(rows, 1)] == [4]
             await journal.commit(made[2])
-            assert [row.sequence for row in await take(rows, 2)] == [5, 6]
+            assert [row.sequence for row in await self.take(rows, 2)] == [5, 6]
 
     async def test_a_subscription_waits_for_the_first_event(self) -> None:
         (batch,) = batches(1)
@@ -68,7 +64,7 @@ class SubscriptionContract(StoreSuite):
             rows = journal.subscribe(SESSION)
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(commit_all, journal, [batch])
-                assert tuple(await take(rows, 2)) == batch.events
+                assert tuple(await self.take(rows, 2)) == batch.events
 
     async def test_many_subscribers_each_get_everything(self) -> None:
         made = batches(10)
@@ -76,7 +72,7 @@ class SubscriptionContract(StoreSuite):
         got: list[list[Stored]] = []
 
         async def listen(journal: Journal) -> None:
-            got.append(await take(journal.subscribe(SESSION), len(expected)))
+            got.append(await self.take(journal.subscribe(SESSION), len(expected)))
 
         async with self.opened() as journal, anyio.create_task_group() as tasks:
             for _ in range(5):
@@ -92,7 +88,7 @@ class SubscriptionContract(StoreSuite):
             rows = journal.subscribe(SESSION)
             await commit_all(journal, made)
             expected = list(range(1, 8 * MAX_EVENTS_PER_COMMIT + 1))
-            assert [row.sequence for row in await take(rows, len(expected))] == expected
+            assert [row.sequence for row in await self.take(rows, len(expected))] == expected
 
     async def test_other_sessions_and_owners_are_not_heard(self) -> None:
         made = batches(1)
@@ -101,14 +97,14 @@ class SubscriptionContract(StoreSuite):
             await commit_all(journal, batches(2, Place.start("session-2")))
             await theirs.commit(dummy_batch(Place.start("session-3"), "c1", owner_id="somebody"))
             await commit_all(journal, made)
-            assert [row.session_id for row in await take(rows, 2)] == [SESSION] * 2
+            assert [row.session_id for row in await self.take(rows, 2)] == [SESSION] * 2
 
     async def test_another_handle_s_commits_are_heard(self) -> None:
         made = batches(2)
         async with self.opened() as journal, self.opened() as other:
             rows = journal.subscribe(SESSION)
             await commit_all(other, made)
-            assert [row.sequence for row in await take(rows, 4)] == [1, 2, 3, 4]
+            assert [row.sequence for row in await self.take(rows, 4)] == [1, 2, 3, 4]
 
     @pytest.mark.parametrize("after", [-1, 3, 99])
     async def test_a_place_that_was_not_reached_is_refused(self, after: int) -> None:
@@ -125,7 +121,7 @@ class SubscriptionContract(StoreSuite):
                 scope.cancel()
                 await anext(rows)
             await commit_all(journal, made)
-            assert [row.sequence for row in await take(rows, 4)] == [1, 2, 3, 4]
+            assert [row.sequence for row in await self.take(rows, 4)] == [1, 2, 3, 4]
 
     async def test_subscriptions_end_when_the_handle_is_closed(self) -> None:
         got: list[Stored] = []
@@ -137,7 +133,7 @@ class SubscriptionContract(StoreSuite):
                 if len(got) == 2:
                     waiting.set()
 
-        with anyio.fail_after(PATIENCE_S):
+        with anyio.fail_after(self.patience_s):
             async with anyio.create_task_group() as tasks, self.opened() as journal:
                 await commit_all(journal, batches(1))
                 tasks.start_soon(listen, journal)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from domain import budget, ids, inputs, request, session, tool
+from domain import budget, ids, inputs, request, rollover, session, tool
 from domain import events as ev
 from domain.budget import Limits, SetBudget
 from domain.decider import CloseSession, EndRequest, SettleEffect
@@ -110,16 +110,20 @@ def _wishes(state: State, world: World) -> Wishes:
     if state.request is not None and not state.request.aborting:
         yield "abort", (request.RequestAbort("user"),)
         yield "abandon", (EndRequest("abandoned", request.Interrupt("abandoned", evidence="asked")),)
-        if not state.spending.is_spent:
+        if not state.spending.is_spent and not rollover.crossed(state):
             yield "roll over", (*_roll_over(state, world),)
 
 
 def _roll_over(state: State, world: World) -> Iterator[Writing]:
     assert state.session is not None
-    ordinal = state.queue.accepted + 1
-    yield EndRequest("superseded", request.Supersede("host"))
+    assert state.request is not None
+    old, ordinal = state.request, state.queue.accepted + 1
+    supersede = request.Supersede("host", "asked", ids.request(state.requests + 1), old.unprepared)
+    yield EndRequest("superseded", supersede)
     yield inputs.AcceptInput(f"i-{ordinal}", "go on", Priority.NEXT, ordinal)
-    yield request.AcceptRequest(f"i-{ordinal}", state.session.settings, {}, world.max_turns)
+    yield request.AcceptRequest(
+        f"i-{ordinal}", state.session.settings, old.context, world.max_turns, old.request_id
+    )
 
 
 def _budgets(state: State, world: World) -> Wishes:

@@ -12,6 +12,7 @@ from domain.errors import SessionNotFound
 from domain.values import PermissionMode, SideEffect, ToolKind
 from minutebook import stream_events as se
 from minutebook.interactions import Approve
+from minutebook.lease_config import LeaseConfig
 from minutebook.testing.clock import ManualClock
 from minutebook.testing.scripted import Gate, ScriptedProvider, call, fail, reply
 from minutebook.tool_definition import tool
@@ -258,9 +259,9 @@ async def test_p30_a_session_is_open_once(any_place: Place) -> None:
     async with any_place.create([reply("done")]) as session:
         for worker in ("w1", "w2"):
             with pytest.raises(Exception, match="is held by w1"):
-                await any_place.resume([], worker_id=worker).__aenter__()
+                await any_place.resume([], lease=LeaseConfig(worker_id=worker)).__aenter__()
         assert (await session.run("hello")).content == "done"
-    async with any_place.resume([reply("done")], worker_id="w2") as session:
+    async with any_place.resume([reply("done")], lease=LeaseConfig(worker_id="w2")) as session:
         assert (await session.run("again")).content == "done"
 
 

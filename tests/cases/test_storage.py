@@ -17,11 +17,11 @@ from domain.lifecycle import fold
 from domain.session import Note
 from domain.state import State
 from domain.values import Priority
+from minutebook.testing.faulty_store import Fault
 from minutebook.testing.scripted import Gate, ScriptedProvider, call, reply
 from projections.transcript import Exchange
 from recovery.plan import Kind, RecoveryRequired
 from tests.session import order
-from tests.session.faults import Fault
 from tests.session.harness import Hands, Place, approving, asked, data, drained
 
 pytestmark = pytest.mark.anyio

@@ -14,10 +14,10 @@ from adapters.sqlite_store import SqliteStore
 from domain.limits import MAX_TAIL_EVENTS
 from domain.ports import StoreDescription
 from domain.values import ToolKind
+from minutebook.testing.faulty_store import FaultyStore
 from minutebook.testing.scripted import ScriptedProvider, call, reply
 from minutebook.tool_definition import tool
 from recovery.reading import load
-from tests.session.faults import WatchedStore
 from tests.session.harness import Hands, Place, data
 
 pytestmark = pytest.mark.anyio
@@ -52,7 +52,7 @@ async def test_p69_p70_p72_any_result_is_kept_or_says_where_not_and_in_the_same_
     payloads = []
     stores: list[StoreDescription] = [MemoryStore(), SqliteStore(tmp_path / "journal.db")]
     for inner in stores:
-        place = Place(WatchedStore(inner))
+        place = Place(FaultyStore(inner))
         async with place.create([reply("", call("make")), reply("done")], tools=[make]) as session:
             assert (await session.run("hello")).content == "done"
             before = session.messages
@@ -114,7 +114,7 @@ async def test_p82_events_never_hold_the_history(place: Place, hands: Hands) -> 
     snapshots = [batch.snapshot for batch in place.store.batches if batch.snapshot is not None]
     assert len(snapshots) > 5
     assert max(len(snapshot.state) for snapshot in snapshots) < 4000
-    store = WatchedStore(place.store.inner)
+    store = FaultyStore(place.store.inner)
     async with store.open() as journal:
         loaded = await load(journal, "s1")
     assert loaded.rows_read == store.rows_read <= MAX_TAIL_EVENTS

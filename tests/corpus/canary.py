@@ -13,6 +13,7 @@ Not seen: what a test deletes itself, and other processes' memory.
 from __future__ import annotations
 
 import base64
+import hashlib
 import logging
 import os
 import secrets
@@ -51,6 +52,10 @@ def forms(secret: str) -> set[bytes]:
     return {form for form in found if len(form) >= _SHORTEST}
 
 
+#: Digests of the secrets, log records, files, their bytes, hits.
+Told = tuple[list[str], int, int, int, list[str]]
+
+
 @dataclass(slots=True)
 class Watch:
     """What is watched for, what was looked at, what was found."""
@@ -84,6 +89,19 @@ class Watch:
                 self.size += len(chunk)
                 self.look(chunk, str(path.relative_to(directory)))
             self.look(os.fsencode(path), f"the name of {path.parent.relative_to(directory)}/...")
+
+    def told(self) -> Told:
+        """What was seen, in plain values; of the secrets only their digests."""
+        digests = sorted(hashlib.sha256(secret.encode()).hexdigest() for secret in self.secrets)
+        return digests, self.records, self.files, self.size, self.hits
+
+    def take(self, told: Told) -> None:
+        """Add what another process saw."""
+        digests, records, files, size, hits = told
+        self.secrets.update(digests)
+        self.records, self.files, self.size = self.records + records, self.files + files, self.size + size
+        for hit in hits:
+            self._hit(hit)
 
     def _hit(self, told: str) -> None:
         if told not in self.hits:
@@ -128,12 +146,14 @@ class _Records(logging.Handler):
 # --- the plugin ---------------------------------------------------------------------------
 
 _WATCH: Final = pytest.StashKey[Watch]()
+_TOLD: Final = pytest.StashKey[list[Told]]()
 _UNDO: Final = pytest.StashKey[list[Callable[[], None]]]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Begin to watch: logs, and what tests use as credentials."""
     watch = config.stash[_WATCH] = Watch()
+    config.stash[_TOLD] = []
     watch.add(RUN)
     config.stash[_UNDO] = [*_watch_logs(watch), *_watch_credentials(watch)]
 
@@ -205,11 +225,30 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     return report
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Keep what another process of this run has seen. One that ended before its time says nothing."""
+    told = getattr(node, "workeroutput", {}).get("canary")
+    node.config.stash[_TOLD].append(told or ([], 0, 0, 0, ["a process of the run ended unseen"]))
+
+
+def _is_shared_out(config: pytest.Config) -> bool:
+    """Whether the tests run in other processes, each of which looks after its own."""
+    return config.pluginmanager.has_plugin("dsession")
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Look into the files that are left; a hit fails the run."""
     watch = session.config.stash[_WATCH]
-    watch.look_in_files(_base(session.config))
+    if _is_shared_out(session.config):
+        for each in session.config.stash[_TOLD]:
+            watch.take(each)
+    else:
+        watch.look_in_files(_base(session.config))
+    told = getattr(session.config, "workeroutput", None)
+    if told is not None:
+        told["canary"] = watch.told()
     if watch.hits and session.exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 

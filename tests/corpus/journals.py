@@ -10,7 +10,7 @@ from pathlib import Path
 from adapters.sqlite_store import SqliteStore
 from domain import inputs, session
 from domain.envelope import Stored, open_envelope
-from domain.ports import Receipt, SessionRow, Snapshot
+from domain.ports import LeaseRow, Receipt, SessionRow, Snapshot
 from domain.values import Priority
 from minutebook.testing.keeping import keep
 from minutebook.testing.scenario import Commit, Scenario, accepted, created
@@ -127,3 +127,6 @@ class RowsReader:
     ) -> Mapping[str, tuple[bytes, Receipt]]:
         kept = self.beside.commands
         return {each: kept[each] for each in command_ids if each in kept}
+
+    async def lease_lives(self, lease: LeaseRow) -> bool:
+        return False

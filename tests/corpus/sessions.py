@@ -19,10 +19,10 @@ from adapters.sqlite_store import SqliteStore
 from domain.envelope import Recorded
 from domain.errors import MinutebookError
 from minutebook.session import Session
+from minutebook.testing.faulty_store import FaultyStore
 from minutebook.testing.scripted import Attempt, ScriptedProvider, Sent, reply
 from minutebook.tool_definition import ToolDefinition
 from recovery.replaying import replay
-from tests.session.faults import WatchedStore
 from tests.session.harness import Place
 
 #: What a use of a session gives: anything that two stores can be compared by.
@@ -73,9 +73,9 @@ async def in_both(
     Raises:
         AssertionError: the stores differ, the session did not go on, or it reads differently.
     """
-    in_memory = await _in_one(Place(WatchedStore(MemoryStore())), None, use, script, tools)
+    in_memory = await _in_one(Place(FaultyStore(MemoryStore())), None, use, script, tools)
     file = directory / "journal.db"
-    in_file = await _in_one(Place(WatchedStore(SqliteStore(file))), file, use, script, tools)
+    in_file = await _in_one(Place(FaultyStore(SqliteStore(file))), file, use, script, tools)
     assert in_memory.outcome == in_file.outcome
     kept = [[(event.type, event.data) for event in came.events] for came in (in_memory, in_file)]
     assert repr(kept[0]) == repr(kept[1])  # NaN would not be equal to itself, a repr is

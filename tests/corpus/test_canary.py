@@ -91,13 +91,18 @@ def test_nothing(tmp_path):
 """
 
 
-def run(directory: Path, tests: str) -> subprocess.CompletedProcess[str]:
+#: A run in one process, and one that is shared out to two.
+WAYS = pytest.mark.parametrize("way", [[], ["-n", "2"]], ids=["alone", "shared out"])
+
+
+def run(directory: Path, tests: str, way: list[str]) -> subprocess.CompletedProcess[str]:
     """A run of its own with these tests."""
     file = directory / "test_planted.py"
     file.write_text(tests)
     return subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "tests.corpus.canary", "-q", "--no-header", "-p",
-         "no:cacheprovider", "--rootdir", str(directory), "--basetemp", str(directory / "base"), str(file)],
+         "no:cacheprovider", "--rootdir", str(directory), "--basetemp", str(directory / "base"), *way,
+         str(file)],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -106,8 +111,9 @@ def run(directory: Path, tests: str) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
-def test_a_planted_secret_fails_the_run_wherever_it_is(tmp_path: Path) -> None:
-    found = run(tmp_path, PLANTED)
+@WAYS
+def test_a_planted_secret_fails_the_run_wherever_it_is(tmp_path: Path, way: list[str]) -> None:
+    found = run(tmp_path, PLANTED, way)
     assert found.returncode == 1, found.stdout
     assert "10 passed, 1 xfailed" in found.stdout, "each test passes: it is the run that fails"
     told = [line for line in found.stdout.splitlines() if line.startswith("SECRET FOUND")]
@@ -116,8 +122,9 @@ def test_a_planted_secret_fails_the_run_wherever_it_is(tmp_path: Path) -> None:
     assert "a-key-of-my-own" not in found.stdout
 
 
-def test_a_run_without_one_passes(tmp_path: Path) -> None:
-    found = run(tmp_path, CLEAN)
+@WAYS
+def test_a_run_without_one_passes(tmp_path: Path, way: list[str]) -> None:
+    found = run(tmp_path, CLEAN, way)
     assert found.returncode == 0, found.stdout
     assert " 0 hits" in found.stdout
 

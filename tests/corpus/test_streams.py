@@ -18,11 +18,11 @@ from domain.errors import ArgumentsRefused
 from domain.model_ports import Parameters
 from domain.values import CUT_STOPS, ToolKind
 from minutebook.testing.fake_server import serve
+from minutebook.testing.faulty_store import FaultyStore
 from minutebook.testing.wire_rules import CHECKS
 from minutebook.tool_definition import ToolDefinition, tool
 from tests.corpus.dialects import DIALECTS, Came, Dialect, splittings
 from tests.corpus.streams import CALL, CALLED, SAID, SHARED, TOOL, Begin, HostileStream
-from tests.session.faults import WatchedStore
 from tests.session.harness import Place
 from tests.wire.rounds import conversation
 
@@ -160,7 +160,7 @@ async def test_an_attempt_ends_and_nothing_of_it_runs_that_is_not_whole(
     stream = speaks.streams[name]
     tools = [noting(ran)]
     store = SqliteStore(tmp_path / "journal.db") if dialect == "chat" else MemoryStore()
-    place = Place(WatchedStore(store), Impatient())
+    place = Place(FaultyStore(store), Impatient())
     good = [speaks.answer(text) for text in ("done", "on", "on")]
     with anyio.fail_after(LONG_S):
         async with serve([speaks.reply(stream), *good]) as server:

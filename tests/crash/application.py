@@ -19,6 +19,7 @@ from adapters.system import SystemClock, SystemIds, this_process
 from domain import inputs
 from domain.entry import Entry, to_batch
 from domain.envelope import Fence
+from domain.lease import AcquireLease
 from domain.ports import Holder
 from minutebook import compose as compose
 from minutebook.testing.crash import NEVER, KillAt, Tell, Witness, loop_turns
@@ -96,6 +97,7 @@ def begin_hook(tell: Tell, journal: str, witness: str) -> None:
             loaded = await load(opened, SESSION)
             fence = Fence(holder.worker_id, holder.lease_id, lease.token)
             entry = Entry(loaded.state, ids.new("c"), SystemClock().now(), fence)
+            entry.add(AcquireLease(30_000))
             entry.add(inputs.BeginPreparation(("i-1",), ("classify",)))
             entry.finish()
             await opened.commit(to_batch(entry, loaded.head, ids.salt, "local", "hook", {}))

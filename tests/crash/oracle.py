@@ -19,6 +19,8 @@ Item = tuple[str, str]
 MAX_RUNS = 3
 ASKED_AGAIN = ("model_request_failed", "model_request_aborted")
 CALL_ENDS = ("tool_completed", "tool_failed", "tool_cancelled", "tool_rejected")
+#: What the plan does not depend on.
+NO_EFFECT = ("session_resumed", "notice_recorded", "lease_acquired", "lease_released", "handoff_completed")
 REQUEST_ENDS = ("request_completed", "request_failed", "request_interrupted", "request_superseded")
 
 
@@ -166,7 +168,7 @@ def _read(place: Place, event: Recorded, data: Any) -> None:
         case _ if event.model_attempt_id is not None:
             _read_attempt(place, event, data)
         case _:
-            assert event.type in ("session_resumed", "notice_recorded"), f"nobody foresaw {event.type}"
+            assert event.type in NO_EFFECT, f"nobody foresaw {event.type}"
 
 
 def _read_input(place: Place, type_: str, data: Any) -> None:

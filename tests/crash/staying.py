@@ -91,17 +91,28 @@ MOMENTS: dict[str, tuple[Attempt, type[mb.StreamEvent]]] = {
 
 @dataclass(frozen=True, slots=True)
 class ClockAhead:
-    """A store's clock that is some hours fast."""
+    """A store's clock some hours from now: as if the whole host had gone on, all its clocks with it.
+
+    Args:
+        wall_only: only the wall clock is wrong, as if somebody had set it.
+    """
 
     hours: float
+    wall_only: bool = False
+
+    @property
+    def boot_id(self) -> str | None:
+        """The boot that this host really had."""
+        return SystemClock().boot_id
 
     def now(self) -> datetime:
-        """The wrong time."""
+        """The time in some hours."""
         return SystemClock().now() + timedelta(hours=self.hours)
 
     def monotonic(self) -> float:
         """Seconds, never going back."""
-        return SystemClock().monotonic()
+        ahead = timedelta(hours=0 if self.wall_only else self.hours)
+        return SystemClock().monotonic() + ahead.total_seconds()
 
 
 def config(answers: Callable[[Sent], Attempt]) -> mb.SessionConfig:
@@ -152,12 +163,12 @@ def stay(tell: Tell, journal: str, witness: str, moment: str, how: str, backend:
     _run(main, backend)
 
 
-def go_on(tell: Tell, journal: str, witness: str, hours_ahead: float = 0.0) -> None:
+def go_on(tell: Tell, journal: str, witness: str, hours_ahead: float = 0.0, wall_only: bool = False) -> None:
     """Open the session again, decide what has to be decided, and let it run until it is idle."""
     witnesses.append(Witness(witness))
 
     async def main() -> None:
-        store = SqliteStore(journal, clock=ClockAhead(hours_ahead))
+        store = SqliteStore(journal, clock=ClockAhead(hours_ahead, wall_only))
         try:
             while not await _gone_on(tell, store):
                 await _decide(tell, store)

@@ -35,6 +35,19 @@ def test_a_second_worker_is_refused_while_the_first_lives(moment: str, servers: 
         life.finish(first)
 
 
+@pytest.mark.parametrize("hours_ahead", [-1.0, 1.0])
+def test_a_worker_whose_wall_clock_is_wrong_is_refused_all_the_same(
+    hours_ahead: float, servers: list[ForkServer]
+) -> None:
+    with new_life(servers[0]) as life:
+        first = servers[0].start("stay", **life.files, moment="tool", how="stay")
+        first.wait_for("at")
+        second = servers[1].run("go_on", **life.files, hours_ahead=hours_ahead, wall_only=True)
+        assert second.returncode == CONFLICT
+        first.kill()
+        life.finish(first)
+
+
 @pytest.mark.parametrize("moment", ["idle", "model", "tool", "question"])
 def test_a_killed_worker_is_followed_at_once(moment: str, servers: list[ForkServer]) -> None:
     with new_life(servers[0]) as life:

@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
 
-import anyio
 import pytest
 
 import minutebook as mb
-from domain.envelope import Fence
-from domain.ports import Journal, LeaseRow, LeaseStore
-from minutebook import memory
-from minutebook.testing import Gate, ManualClock, ScriptedProvider, call, reply
-from tests.session.faults import WatchedStore
+from minutebook.testing import Gate, ScriptedProvider, call, reply
 from tests.session.harness import Place
 
 pytestmark = pytest.mark.anyio
@@ -77,7 +68,7 @@ async def test_the_owner_and_the_provider_are_on_record_and_its_secrets_are_not(
     )
     settings = mb.SessionConfig(provider=provider, model="m", owner_id="ann")
     async with mb.create_session(settings, store=mb.sqlite(tmp_path / "journal.db")) as session:
-        (created,) = await session.recorded()
+        created, _ = await session.recorded()
     assert created.data.owner_id == "ann"
     recorded = created.data.settings["provider"]
     assert (recorded["type"], recorded["id"]) == ("openai-compatible", "openai-compatible")
@@ -107,78 +98,3 @@ async def test_the_input_of_an_accepted_request_is_pending_until_it_is_applied()
         await session.wait_idle()
         assert session.pending_inputs == ()
     await left.check()
-
-
-# --- a lease that cannot be renewed ---------------------------------------------------------
-
-
-@dataclass(slots=True)
-class Unreachable:
-    """Leases of a store that cannot be reached for a while."""
-
-    leases: LeaseStore
-    down: bool = False
-    refused: int = 0
-
-    async def renew(self, session_id: str, fence: Fence, ttl_ms: int) -> LeaseRow:
-        if self.down:
-            self.refused += 1
-            raise mb.errors.StoreReadFailed("far away", "no answer")
-        return await self.leases.renew(session_id, fence, ttl_ms)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.leases, name)
-
-
-@dataclass(slots=True)
-class Far:
-    """A journal whose leases may be unreachable."""
-
-    journal: Journal
-    leases: Unreachable
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.journal, name)
-
-
-@dataclass(slots=True)
-class FarStore(WatchedStore):
-    """A store whose leases may be unreachable."""
-
-    far: Unreachable | None = None
-
-    @asynccontextmanager
-    async def open(self, *, owner_id: str = "local") -> AsyncIterator[Journal]:
-        async with WatchedStore.open(self, owner_id=owner_id) as journal:
-            self.far = Unreachable(journal.leases)
-            yield cast("Journal", Far(journal, self.far))
-
-
-async def _beat(clock: ManualClock) -> None:
-    await clock.awaited(10)
-    clock.advance(10)
-    await anyio.wait_all_tasks_blocked()
-
-
-@pytest.mark.parametrize("back_in_time", [True, False])
-async def test_a_lease_that_cannot_be_renewed_is_lost_at_its_end_and_not_before(back_in_time: bool) -> None:
-    clock, gate = ManualClock(), Gate()
-    store = FarStore(memory())
-    place = Place(store, clock)
-    async with place.create([[gate, *reply("done")]]) as session:
-        await session.send("hello")
-        await gate.reached()
-        assert store.far is not None
-        store.far.down = True
-        await _beat(clock)
-        assert store.far.refused == 1
-        store.far.down = not back_in_time
-        await _beat(clock)
-        gate.open()
-        if back_in_time:
-            assert (await place.told(session.stream()))[-1].content == "done"
-        else:
-            for refused in (session.wait_idle(), session.send("more")):
-                with pytest.raises(mb.errors.StoreReadFailed):
-                    await refused
-    assert ((await place.types())[-1] == "request_completed") is back_in_time

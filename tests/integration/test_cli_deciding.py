@@ -14,14 +14,19 @@ from adapters.sqlite_store import SqliteStore
 from adapters.system import this_process
 from domain.decider import CloseSession
 from domain.ports import Holder
-from minutebook.testing.scenario import Scenario
+from minutebook.testing.scenario import Scenario, responded
 from tests.integration.command_line import actions, call, run, traces, write
 from tests.journals import (
+    BEGUN,
     HOSTILE,
     asking,
     failed_attempt,
+    foreign,
     lost_attempt,
+    lost_hooks,
     lost_payment,
+    retryable,
+    session_of,
     suspended,
     unsettled,
 )
@@ -73,31 +78,98 @@ DECISIONS: dict[str, tuple[Scenario, list[str], str]] = {
     ),
     "answered": (suspended("s-1"), ["suspension", CALL, "--answer", '"1234"'], "start_tool"),
     "abandoned": (lost_payment("s-1"), ["abandon", "--reason", "it hangs"], "none"),
+    "prepared": (
+        lost_hooks("s-1"),
+        ["inputs", "--contents", '{"i-1":"hello!"}', *EVIDENCE],
+        "continue_request",
+    ),
+    "ended": (
+        foreign("s-1"),
+        ["request", "--outcome", "interrupted", "--message", "moved", *EVIDENCE],
+        "none",
+    ),
+    "a request rolled over": (
+        lost_hooks("s-1"),
+        ["rollover-request", "--applied", "i-1", "--content", "hello!", "--max-turns", "3", *EVIDENCE],
+        "resume_request",
+    ),
+    "a turn rolled over": (
+        retryable("s-1"),
+        ["rollover-turn", "--parts", '[{"type":"text","text":"go on"}]', *EVIDENCE],
+        "resume_request",
+    ),
     "automatic": (failed_attempt("s-1"), ["automatic"], "none"),
+    "automatic, several commits": (
+        session_of(*BEGUN, responded(text="the answer"), session_id="s-1"),
+        ["automatic"],
+        "none",
+    ),
+    "nothing automatic": (lost_payment("s-1"), ["automatic"], "reconcile_tool_outcomes"),
 }
+#: What the minutes say of a decision besides who took it and under which command.
+RECORDED = {
+    "model lost": "lost; ticket 4",
+    "model failed": "failed; ticket 4",
+    "tool completed": "completed; ticket 4",
+    "effect settled": "cancelled; ticket 4",
+    "effect settled after closing": "failed; ticket 4",
+    "allowed": "allow",
+    "denied": "deny no",
+    "allowed with another input": "allow",
+    "answered": "answered 1234",
+    "abandoned": "abandoned; it hangs",
+    "prepared": "ticket 4",
+    "ended": "moved; ticket 4",
+    "a request rolled over": "by r2: request_recovery; ticket 4",
+    "a turn rolled over": "by r2: turn_recovery; ticket 4",
+}
+
+
+def test_the_table_of_what_is_recorded_is_whole() -> None:
+    assert set(DECISIONS) - set(RECORDED) == {"automatic", "automatic, several commits", "nothing automatic"}
 
 
 @pytest.mark.parametrize("name", DECISIONS)
 def test_a_decision_is_carried_out_and_the_plan_goes_on(journal: Path, name: str) -> None:
     scenario, words, then = DECISIONS[name]
     write(journal, scenario)
-    found = call("reconcile", journal, "s-1", *words, "--by", "ann")
+    found = call("reconcile", journal, "s-1", *words, "--by", "ann", "--command-id", "d-1")
     assert (found.code, found.err) == (0, "")
-    assert "committed: event" in found.out
+    assert ("committed: event" in found.out) is (name != "nothing automatic")
     assert actions(plan(journal, "s-1"))[0] == then
     assert call("verify", journal).code == 4
+    minutes = call("timeline", journal, "s-1", "--after", str(len(scenario.events))).out.splitlines()
+    by_ann = [line for line in minutes if "operator ann / operator" in line]
+    assert name == "nothing automatic" or "lease_acquired s-1" in by_ann[0]
+    assert name not in RECORDED or any(f"{RECORDED[name]}; command d-1" in line for line in minutes), minutes
 
 
 @pytest.mark.parametrize("name", DECISIONS)
-def test_a_dry_run_says_what_it_would_append_and_writes_nothing(journal: Path, name: str) -> None:
+def test_a_dry_run_writes_nothing_and_says_what_is_appended_then(journal: Path, name: str) -> None:
     scenario, words, then = DECISIONS[name]
     write(journal, scenario)
     before = traces(journal)
     found = call("reconcile", journal, "s-1", *words, "--dry-run")
     assert (found.code, found.err) == (0, "")
     assert "would" in found.out
-    assert then in found.out or name == "automatic"
+    now, next_ = (line for line in found.out.splitlines() if line.startswith(("now: ", "next: ")))
+    assert next_.startswith(f"next: {then} ")
+    assert now.startswith(f"now: {actions(plan(journal, 's-1'))[0]} ")
+    dry = call("reconcile", journal, "s-1", *words, "--dry-run", "--json").document
     assert traces(journal) == before
+    real = call("reconcile", journal, "s-1", *words, "--json").document
+    assert [d["format"] for d in (dry, real)] == ["minutebook.reconciliation/1"] * 2
+    assert [d["dry_run"] for d in (dry, real)] == [True, False]
+    told = [[(event["sequence"], event["type"]) for event in commit] for commit in dry["would_append"]]
+    assert [(r["first_sequence"], r["last_sequence"]) for r in real["receipts"]] == [
+        (commit[0][0], commit[-1][0]) for commit in told
+    ]
+    rows = orjson.loads(f"[{','.join(call('export', journal).out.splitlines()[2:-1])}]")
+    added = [row["topic"].partition("@")[0] for row in rows if row.get("sequence", 0) > len(scenario.events)]
+    assert [type_ for commit in told for _, type_ in commit] == added
+    for moment in ("plan_before", "plan_after"):
+        assert actions(dry[moment]) == actions(real[moment])
+        assert dry[moment]["head"]["sequence"] == real[moment]["head"]["sequence"]
 
 
 def test_it_works_as_a_child_process_and_says_who_and_why(journal: Path) -> None:
@@ -151,6 +223,10 @@ REFUSALS: dict[str, tuple[Scenario, list[str], str]] = {
     "no verdict": (asking("s-1"), ["permission", CALL], "required"),
     "no outcome": (lost_payment("s-1"), ["tool", CALL, *EVIDENCE], "--outcome"),
     "an unknown outcome": (lost_payment("s-1"), ["tool", CALL, "--outcome", "eaten", *EVIDENCE], "eaten"),
+    "over a payment": (lost_payment("s-1"), ["rollover-turn", *EVIDENCE], "UNSAFE_ROLLOVER"),
+    "other applied inputs": (lost_hooks("s-1"), ["rollover-request", *EVIDENCE], "['i-1'], got []"),
+    "no parts": (retryable("s-1"), ["rollover-turn", "--parts", '["x"]', *EVIDENCE], "JSON list of objects"),
+    "no turns": (retryable("s-1"), ["rollover-turn", "--max-turns", "201", *EVIDENCE], "max_turns"),
     "nothing to abandon": (unsettled("s-1"), ["abandon", "--reason", "x"], "no request"),
     "another session": (lost_payment("s-2"), ["abandon", "--reason", "x"], "SESSION_NOT_FOUND"),
 }
@@ -166,16 +242,19 @@ def test_a_refused_decision_writes_nothing_and_says_why(journal: Path, name: str
     assert found.code == 2 or name == "no file"
     assert told in found.err
     assert [row["head"] for row in call("inspect", journal, "--json").document["plans"]] == head
+    dry = call("reconcile", journal, "s-1", *words, "--dry-run")
+    assert (dry.code, dry.out, told in dry.err) == (found.code, "", True)
 
 
 def test_an_export_and_a_missing_file_take_no_decisions(tmp_path: Path, journal: Path) -> None:
     write(journal, lost_payment())
     export = tmp_path / "e.jsonl"
     assert call("export", journal, "--output", export).code == 0
-    found = call("reconcile", export, "s-pay", "abandon", "--reason", "x")
-    assert (found.code, "an export does not" in found.err) == (2, True)
-    missing = call("reconcile", tmp_path / "missing.db", "s-pay", "abandon", "--reason", "x")
-    assert missing.code == 3
+    for extra in ([], ["--dry-run"]):
+        found = call("reconcile", export, "s-pay", "abandon", "--reason", "x", *extra)
+        assert (found.code, "an export does not" in found.err) == (2, True)
+        missing = call("reconcile", tmp_path / "missing.db", "s-pay", "abandon", "--reason", "x", *extra)
+        assert missing.code == 3
     assert not (tmp_path / "missing.db").exists()
 
 
@@ -193,10 +272,12 @@ def test_the_same_command_again_changes_nothing(journal: Path) -> None:
         "--command-id",
         "d-1",
     ]
-    assert "committed: event 13" in call(*words).out
-    assert "replayed: event 13" in call(*words).out
-    other = call(*words[:-2], "--command-id", "d-1", "--output", "something else")
-    assert (other.code, "DURABLE_COMMAND_CONFLICT" in other.err) == (3, True)
+    assert "committed: events 13 to 14" in call(*words).out
+    for extra in ([], ["--dry-run"]):
+        assert "replayed: events 13 to 14" in call(*words, *extra).out
+        assert call(*words, *extra, "--json").document["receipts"][0]["status"] == "replayed"
+        other = call(*words[:-2], "--command-id", "d-1", "--output", "something else", *extra)
+        assert (other.code, "DURABLE_COMMAND_CONFLICT" in other.err) == (3, True)
 
 
 def hold(journal: Path, session_id: str, holder: Holder) -> None:
@@ -213,9 +294,13 @@ def test_a_live_holder_keeps_the_session(journal: Path) -> None:
     hold(journal, "s-pay", Holder("worker-7", "l-1", us.boot_id, us.process_id, us.process_started))
     document = plan(journal, "s-pay")
     assert (document["lease"]["holder"], document["lease"]["lives"]) == ("worker-7", True)
-    found = call("reconcile", journal, "s-pay", "abandon", "--reason", "x")
-    assert (found.code, "DURABLE_EXECUTION_LEASE_CONFLICT" in found.err) == (3, True)
-    assert "worker-7" in found.err
+    before = traces(journal)
+    for extra in ([], ["--dry-run"], ["--json"], ["--command-id", "d-1"]):
+        found = call("reconcile", journal, "s-pay", "abandon", "--reason", "x", *extra)
+        assert (found.code, "DURABLE_EXECUTION_LEASE_CONFLICT" in found.err, found.out) == (3, True, "")
+        assert f"held by worker-7 until {document['lease']['expires_at'][:19]}" in found.err
+    assert traces(journal).keys() == before.keys()
+    assert plan(journal, "s-pay") == document
     assert "worker-7, process" in call("inspect", journal, "s-pay").out
 
 
@@ -252,7 +337,7 @@ def test_a_journal_that_cannot_be_followed_takes_no_decisions(journal: Path) -> 
     connection.close()
     for extra in ([], ["--dry-run"]):
         found = call("reconcile", journal, "s-pay", "abandon", "--reason", "x", *extra)
-        assert found.code in (2, 3)
+        assert (found.code, found.out) == (3, "")
         assert "sequence 9" in found.err
     assert plan(journal, "s-pay")["lease"] is None
 

@@ -16,9 +16,9 @@ from domain.limits import MAX_TAIL_EVENTS
 from domain.values import Verdict
 from minutebook.interactions import Approve, Interaction
 from minutebook.session import Session
+from minutebook.testing.faulty_store import FaultyStore
 from minutebook.testing.scripted import Attempt, Gate, ScriptedProvider, call, reply
 from recovery.reading import load
-from tests.session.faults import WatchedStore
 from tests.session.harness import Hands, Place, asked
 
 pytestmark = pytest.mark.anyio
@@ -150,7 +150,7 @@ def bytes_in(directory: Path) -> int:
 
 
 async def test_a_file_is_little_larger_than_what_is_in_it(tmp_path: Path) -> None:
-    place, hands = Place(WatchedStore(SqliteStore(tmp_path / "journal.db"))), Hands()
+    place, hands = Place(FaultyStore(SqliteStore(tmp_path / "journal.db"))), Hands()
     async with place.create(ScriptedProvider(_answer), tools=hands.tools()) as session:
         for _ in range(100):
             await session.run("Look at the same thing as always, please. " * 4)
@@ -167,7 +167,7 @@ async def test_a_plan_reads_one_snapshot_and_a_bounded_tail_of_a_real_session() 
             await session.run(str(number))
             if number % 10:
                 continue
-            store = WatchedStore(place.store.inner)
+            store = FaultyStore(place.store.inner)
             async with store.open() as journal:
                 await load(journal, "s1")
             assert store.snapshots_read == 1
@@ -215,7 +215,7 @@ async def _calls_of(session: Session, prepare: Callable[[], None]) -> int:
 
 
 async def test_a_model_request_does_not_walk_the_history() -> None:
-    place = Place(WatchedStore(MemoryStore()))
+    place = Place(FaultyStore(MemoryStore()))
     provider, hands = ScriptedProvider(lambda _: reply("ok")), Hands()
     async with place.create(provider, tools=hands.tools()) as session:
         few = [await _calls_of(session, provider.sent.clear) for _ in range(20)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from domain import compaction, inputs, model_attempt, permission, request, tool, turn
 from domain import events as ev
@@ -29,6 +30,7 @@ def attempts(state: State, world: World) -> Attempts:
         yield [SettleEffect(effect.tool_id, tool.Reconcile("failed", "asked"))]
     yield from _inputs(state, world)
     yield from _request()
+    yield from _rollover(state, world)
     yield from _turn(state, world)
     for call in state.calls:
         yield from _call(state, call, world)
@@ -61,6 +63,21 @@ def _request() -> Attempts:
     yield [EndRequest("error", request.Fail("code", "text"))]
     yield [EndRequest("abort", request.Interrupt("user"))]
     yield [EndRequest("abort", request.Complete("done", {}))]
+
+
+def _rollover(state: State, world: World) -> Attempts:
+    """Whole ones, halves, and one about another input than its own."""
+    assert state.session is not None
+    ordinal = state.queue.accepted + 1
+    end = EndRequest("superseded", request.Supersede("host", by_request_id=f"r{state.requests + 1}"))
+    own = inputs.AcceptInput(f"i-{ordinal}", "go on", Priority.NEXT, ordinal)
+    begin = request.AcceptRequest(own.input_id, state.session.settings, {}, world.max_turns)
+    yield [end, own, begin]
+    yield [end]
+    yield [end, own]
+    yield [end, begin]
+    for item in state.queue.pending:
+        yield [end, own, replace(begin, input_id=item.input_id)]
 
 
 def _turn(state: State, world: World) -> Attempts:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from domain import ids, request, snapshot, tool
+from domain import ids, request, rollover, snapshot, tool
 from domain.decider import EndRequest
 from domain.entry import Entry
+from domain.errors import RuleViolated
 from domain.inputs import AcceptInput
 from domain.lifecycle import fold
 from domain.next_steps import NOTHING, Action, Step, Who, next_steps
@@ -165,7 +167,11 @@ def test_a_request_can_be_ended_from_every_state(walk: Walk) -> None:
         _has_ended(state, carried(sealed, abort))
         _has_ended(state, carried(state, EndRequest("abandoned", request.Interrupt("abandoned"))))
         _has_ended(state, carried(state, EndRequest("error", request.Fail("code", "text"))))
-        _is_rolled_over(state)
+        if rollover.crossed(state):
+            with pytest.raises(RuleViolated, match="must not run twice"):
+                _is_rolled_over(state)
+        else:
+            _is_rolled_over(state)
 
 
 def _has_ended(before: State, after: State) -> None:
@@ -197,6 +203,8 @@ def _is_rolled_over(state: State) -> None:
     )
     assert after.request is not None
     assert after.request.request_id == ids.request(state.requests + 1)
+    assert [step.action for step in next_steps(after)][-1] in (Action.RESUME_REQUEST, Action.FAIL_COMPACTION)
+    assert {e.tool_id for e in state.unsettled} <= {e.tool_id for e in after.unsettled}
 
 
 @share(60)

@@ -24,6 +24,10 @@ STRICTER = {
     "closed only with no open compaction": "it would stay open in a closed session for ever",
     "at most 3 runs": "the model caps runs in its plan, not in its rules",
     "a compaction ends after its attempt": "the model's compaction has no attempt",
+    "the same commit goes on with input_accepted": "to the model a rollover is an end and a beginning",
+    "the same commit goes on with request_accepted": "to the model a rollover is an end and a beginning",
+    "must not run twice": "the model does not tell a rollover from an abort and a new request",
+    "a successor is about the input accepted with it": "the model does not know successors",
 }
 
 

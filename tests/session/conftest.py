@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
@@ -10,7 +10,8 @@ import pytest
 from adapters.memory_journal import MemoryStore
 from adapters.sqlite_store import SqliteStore
 from domain.ports import StoreDescription
-from tests.session.faults import WatchedStore
+from minutebook.testing.faulty_store import FaultyStore
+from minutebook.testing.fork_server import ForkServer
 from tests.session.harness import Hands, Place
 
 
@@ -28,7 +29,7 @@ async def any_place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIter
     inner: StoreDescription = MemoryStore()
     if request.param == "sqlite":
         inner = SqliteStore(tmp_path / "journal.db")
-    place = Place(WatchedStore(inner))
+    place = Place(FaultyStore(inner))
     yield place
     await place.check()
 
@@ -37,3 +38,11 @@ async def any_place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIter
 def hands() -> Hands:
     """Tools that remember what they did."""
     return Hands()
+
+
+@pytest.fixture(scope="session")
+def lease_servers() -> Iterator[list[ForkServer]]:
+    """Two servers that have imported the processes around one session (`lease_child.py`)."""
+    script, warm = Path(__file__).with_name("lease_child.py"), ["minutebook.testing.warm"]
+    with ForkServer(script, preload=warm) as one, ForkServer(script, preload=warm) as other:
+        yield [one, other]

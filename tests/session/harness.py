@@ -9,12 +9,13 @@ from typing import Any, cast
 
 import anyio
 
+from adapters.lease_keeper import KEEPER
 from adapters.memory_journal import MemoryStore
 from adapters.system import SystemClock, SystemIds
 from domain import catalogue
 from domain.envelope import Fence, Recorded, open_envelope, seal
 from domain.model_ports import ModelProvider
-from domain.ports import Batch, Holder, Journal, Timer
+from domain.ports import Batch, Holder, Journal, LeaseKeeper, Timer
 from domain.values import Interrupt, SideEffect, ToolKind
 from minutebook.config import SessionConfig
 from minutebook.interactions import Approve, Interaction
@@ -23,6 +24,7 @@ from minutebook.session import Session
 from minutebook.stream_events import InteractionOpened
 from minutebook.testing.batches import Place as BatchPlace
 from minutebook.testing.batches import dummy_batch, dummy_event
+from minutebook.testing.faulty_store import FaultyStore
 from minutebook.testing.scripted import Attempt, Gate, ScriptedProvider
 from minutebook.testing.wire_rules import CHECKS
 from minutebook.tool_context import ToolContext
@@ -31,7 +33,6 @@ from recovery.coordinator import RecoveryCoordinator
 from recovery.plan import RecoveryPlan, plan_of
 from recovery.reading import load
 from tests.session import order
-from tests.session.faults import WatchedStore
 from tests.session.watching import Watch
 
 #: Never reached in a test that passes.
@@ -42,9 +43,10 @@ LONG_S = 20.0
 class Place:
     """A store, and what is needed to open sessions in it. The session is `s1` unless named."""
 
-    store: WatchedStore = field(default_factory=lambda: WatchedStore(MemoryStore()))
+    store: FaultyStore = field(default_factory=lambda: FaultyStore(MemoryStore()))
     timer: Timer = field(default_factory=SystemClock)
     providers: list[ScriptedProvider] = field(default_factory=list, repr=False)
+    keeper: LeaseKeeper = KEEPER
 
     def config(self, provider: ModelProvider | Sequence[Attempt], **options: Any) -> SessionConfig:
         """A configuration; a list of attempts becomes a scripted provider."""
@@ -67,7 +69,7 @@ class Place:
         return _timed(OpenSession(self.config(provider, **options), self._world(), session_id, resume=True))
 
     def _world(self) -> World:
-        return World(self.store, _provider, self.timer, SystemIds(), _holder)
+        return World(self.store, _provider, self.timer, SystemIds(), _holder, self.keeper)
 
     # --- looking ------------------------------------------------------------------------
 

@@ -23,9 +23,7 @@ def go_on(tell: Tell, journal: str, url: str) -> None:
 
 def _config(url: str) -> mb.SessionConfig:
     provider = mb.ProviderConfig(type="openai-compatible", base_url=url, api_key="none")
-    return mb.SessionConfig(
-        provider, model="fake-model", on_lost_attempt=mb.OnLostAttempt.RETRY, worker_id="w1"
-    )
+    return mb.SessionConfig(provider, model="fake-model", on_lost_attempt=mb.OnLostAttempt.RETRY)
 
 
 async def _begin(tell: Tell, journal: str, url: str) -> None:

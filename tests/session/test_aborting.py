@@ -223,7 +223,7 @@ async def test_aborting_without_waiting_returns_when_the_request_is_sealed(place
         await session.send("hello")
         await gate.reached()
         await session.abort(wait=False)
-        assert (await place.types())[8] == "abort_requested"
+        assert (await place.types())[9] == "abort_requested"
         assert (await place.told(session.stream()))[-1].code == "REQUEST_INTERRUPTED"
 
 

@@ -41,8 +41,9 @@ async def test_closing_for_good_ends_what_runs_and_cancels_what_waits(any_place:
         assert session.is_closed
         await session.close(final=True)
     types = await any_place.types()
-    assert types[-3:] == ["request_interrupted", "input_cancelled", "session_closed"]
-    assert order.types(order.commits(await any_place.events())[-1]) == ["input_cancelled", "session_closed"]
+    last = ["input_cancelled", "lease_released", "session_closed"]
+    assert types[-4:] == ["request_interrupted", *last]
+    assert order.types(order.commits(await any_place.events())[-1]) == last
     assert told[-1] == "session_closed"
 
 

@@ -20,13 +20,14 @@ from domain.errors import (
 )
 from domain.values import SideEffect, ToolKind
 from minutebook.interactions import Approve
+from minutebook.lease_config import LeaseConfig
 from minutebook.session import Session
 from minutebook.testing.clock import ManualClock
+from minutebook.testing.faulty_store import Fault
 from minutebook.testing.scripted import Gate, ScriptedProvider, call, reply
 from minutebook.tool_context import ToolContext
 from minutebook.tool_definition import tool
 from recovery.plan import RecoveryRequired
-from tests.session.faults import Fault
 from tests.session.harness import LONG_S, Hands, Place, asked, data
 
 pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])]
@@ -52,7 +53,7 @@ async def test_what_cannot_be_entered_says_why_and_leaves_nothing_open(place: Pl
             await opening.__aenter__()
     async with place.resume([], "mine") as session:
         with pytest.raises(LeaseConflict, match="held by w1"):
-            await place.resume([], "mine", worker_id="w2").__aenter__()
+            await place.resume([], "mine", lease=LeaseConfig(worker_id="w2")).__aenter__()
         await session.close(final=True)
     with pytest.raises(SessionClosed):
         await place.resume([], "mine").__aenter__()
@@ -68,7 +69,7 @@ async def test_what_cannot_be_entered_says_why_and_leaves_nothing_open(place: Pl
         {"temperature": "warm"},
         {"permission_mode": "yes"},
         {"abort_timeout_s": 0},
-        {"lease_ttl_ms": 10},
+        {"lease": 30},
         {"tools": [print]},
         {"context": {"environment": object()}},
         {"system_prompt": 3},
@@ -214,7 +215,7 @@ async def test_leaving_while_commits_are_under_way_waits_for_them(place: Place) 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(session.close)
             await anyio.wait_all_tasks_blocked()
-            assert session.head_sequence == 3
+            assert session.head_sequence == 4
             gate.open()
     assert (await place.types())[-2:] == ["model_request_started", "model_request_aborted"]
 

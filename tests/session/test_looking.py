@@ -46,7 +46,11 @@ async def test_events_are_the_same_whatever_they_are_read_from(tmp_path: Path) -
     async with mb.create_session(config(reply("hi")), store=store, session_id="s1") as session:
         await session.run("hello")
         events = await journal_of(session)
-    assert [event.type for event in events][:2] == ["session_created", "input_accepted"]
+    assert [event.type for event in events][:3] == [
+        "session_created",
+        "lease_acquired",
+        "input_accepted",
+    ]
     assert await journal_of(store) == await journal_of(tmp_path / "journal.db", "s1") == events
     assert await journal_of(str(tmp_path / "journal.db")) == events
 
@@ -74,7 +78,7 @@ async def test_which_session_is_asked_where_there_are_several(journal: Path) -> 
         pass
     with pytest.raises(InvalidOptions, match="session_id"):
         await journal_of(journal)
-    assert len(await journal_of(journal, "s2")) == 1
+    assert len(await journal_of(journal, "s2")) == 2
     with pytest.raises(SessionNotFound):
         await journal_of(journal, "s3")
     with pytest.raises(SessionNotFound):

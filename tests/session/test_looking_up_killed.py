@@ -57,7 +57,7 @@ def test_a_response_is_found(
         offered = inspected(journal, capsys)
         assert offered["reason"].endswith("Its provider can be asked for it by the response's id resp_0.")
         assert offered["python"] == "await coordinator.look_up_model_outcome('r1.t1.a1', provider)"
-        assert offered["evidence"] == [8, 9]
+        assert offered["evidence"] == [9, 10]
         assert gone_on(server, served.url, "responses", journal) == "found again"
     assert len(storing.posts) == 1
     assert main(["verify", str(journal), "s1"]) in (0, 4)

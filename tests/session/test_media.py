@@ -31,6 +31,7 @@ from minutebook.attachments import REFUSED
 from minutebook.session import Session
 from minutebook.testing.chat_replies import chat_reply
 from minutebook.testing.fake_server import Faults, serve_in_thread
+from minutebook.testing.faulty_store import FaultyStore
 from minutebook.testing.fork_server import ForkServer
 from minutebook.testing.scripted import Gate, ScriptedProvider, Sent, call, fail, reply
 from recovery.exporting import check_import, export_session, import_session
@@ -41,7 +42,6 @@ from recovery.terminal import console
 from recovery.timeline import Timeline
 from recovery.verify import Result, verify
 from tests.media import PDF, PNG, png
-from tests.session.faults import WatchedStore
 from tests.session.harness import Hands, Place, data
 
 pytestmark = pytest.mark.anyio
@@ -116,7 +116,7 @@ async def test_a_file_goes_with_its_name(place: Place) -> None:
 async def test_the_same_bytes_twice_are_one_blob(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "j.db")
     provider = answering()
-    async with Place(WatchedStore(store)).create(provider) as session:
+    async with Place(FaultyStore(store)).create(provider) as session:
         await session.run([IMAGE, IMAGE])
         await session.run(["again", IMAGE])
     with sqlite3.connect(tmp_path / "j.db") as connection:
@@ -147,7 +147,7 @@ async def test_what_is_refused_leaves_no_trace(place: Place, part: Any) -> None:
     async with place.create(provider) as session:
         with pytest.raises(SendRejected):
             await session.send(["look", part])
-        assert await place.types() == ["session_created"]
+        assert await place.types() == ["session_created", "lease_acquired"]
         assert (await session.run("hello")).content == "done"
     assert not any(batch.blobs for batch in place.store.batches)
 
@@ -332,7 +332,7 @@ DAMAGE = {
 @asynccontextmanager
 async def damaged(path: Path, how: str) -> AsyncIterator[Place]:
     """A journal in a file whose first of two images is not what it was."""
-    place = Place(WatchedStore(SqliteStore(path)))
+    place = Place(FaultyStore(SqliteStore(path)))
     async with place.create(answering()) as session:
         await session.run(["first", IMAGE])
         await session.run(["second", image(1)])
@@ -548,7 +548,7 @@ def test_what_an_input_weighs_in_its_event_is_little() -> None:
 
 
 async def test_the_image_is_in_the_memory_store_too() -> None:
-    place = Place(WatchedStore(MemoryStore()))
+    place = Place(FaultyStore(MemoryStore()))
     async with place.create(answering()) as session:
         with anyio.fail_after(10):
             await session.run([IMAGE])

@@ -28,7 +28,7 @@ async def test_a_request_with_a_tool_round(any_place: Place, hands: Hands) -> No
     async with any_place.create(ONE_ROUND, tools=hands.tools()) as session:
         receipt = await session.send("hello")
         told = await any_place.told(session.stream())
-    assert (receipt.status, receipt.request_id, receipt.sequence) == ("started", "r1", 2)
+    assert (receipt.status, receipt.request_id, receipt.sequence) == ("started", "r1", 3)
     assert [event.type for event in told] == [
         "input_applied",
         "turn_start",
@@ -46,7 +46,7 @@ async def test_a_request_with_a_tool_round(any_place: Place, hands: Hands) -> No
     assert hands.done == ["x"]
     made = order.commits(await any_place.events())
     assert [order.types(commit) for commit in made] == [
-        ["session_created"],
+        ["session_created", "lease_acquired"],
         ["input_accepted", "request_accepted"],
         ["input_applied", "request_started", "input_prepared", "turn_started", "model_request_started"],
         ["model_request_completed", "tool_scheduled", "permission_evaluated", "tool_started"],
@@ -67,7 +67,7 @@ async def test_the_receipt_is_given_after_the_commit_and_before_the_model_answer
     gate = Gate()
     async with place.create([[gate, *reply("done")]]) as session:
         receipt = await session.send("hello")
-        assert (await place.types())[:3] == ["session_created", "input_accepted", "request_accepted"]
+        assert (await place.types())[2:4] == ["input_accepted", "request_accepted"]
         await gate.reached()
         assert session.is_running
         assert session.current_request_id == receipt.request_id
@@ -197,7 +197,7 @@ async def test_what_cannot_be_kept_or_sent_is_refused_and_leaves_no_trace(
     async with place.create([reply("done")]) as session:
         with pytest.raises(error):
             await session.send(content)  # type: ignore[arg-type]
-        assert await place.types() == ["session_created"]
+        assert await place.types() == ["session_created", "lease_acquired"]
         assert (await session.run("hello")).content == "done"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import aclosing
 from typing import Any
 
 import anyio
@@ -11,11 +12,10 @@ from domain.errors import Fenced, MinutebookError, OutcomeUnknown, SessionNotFou
 from minutebook import stream_events as se
 from minutebook.interactions import Approve
 from minutebook.session import Session
-from minutebook.testing.clock import ManualClock
+from minutebook.testing.faulty_store import FATAL_ABSENT, PASSING, Fault
 from minutebook.testing.scripted import Gate, ScriptedProvider, call, reply
 from recovery.plan import RecoveryRequired
 from tests.session import order
-from tests.session.faults import FATAL_ABSENT, PASSING, Fault
 from tests.session.harness import Hands, Place, approving, asked, decoded, drained
 
 pytestmark = pytest.mark.anyio
@@ -44,7 +44,8 @@ async def play(place: Place, hands: Hands, told: list[Any]) -> None:
         await session.send("one", input_id="i1")
         await session.send("two", input_id="i2")
         for _ in range(2):
-            told += await place.told(approving(session))
+            async with aclosing(approving(session)) as stream:
+                told += await place.told(stream)
 
 
 async def finish(place: Place, hands: Hands) -> None:
@@ -227,45 +228,3 @@ async def test_a_model_is_not_asked_and_a_tool_not_run_when_its_start_is_not_dur
                 await session.wait_idle()
         assert len(provider.sent) == number - 3
     assert hands.begun == []
-
-
-# --- the lease -------------------------------------------------------------------------------------
-
-
-async def test_a_lease_that_is_lost_stops_the_session_at_once(place: Place) -> None:
-    place.timer = clock = ManualClock()
-    gate = Gate()
-    async with place.create([[gate, *reply("never")]]) as session:
-        await session.send("hello")
-        await gate.reached()
-        stream = session.stream()
-        assert session.lease is not None
-        async with place.reader() as journal:
-            fence = place.store.batches[0].fence
-            assert fence is not None
-            await journal.leases.release("s1", fence)
-        await clock.awaited(10)
-        clock.advance(10)
-        with pytest.raises(Fenced, match="found none"):
-            await drained(stream)
-        with pytest.raises(Fenced):
-            await session.send("more")
-    assert (await place.types())[-1] == "model_request_started"
-
-
-async def test_a_lease_is_renewed_while_a_model_thinks(place: Place) -> None:
-    place.timer = clock = ManualClock()
-    gate = Gate()
-    async with place.create([[gate, *reply("done")]]) as session:
-        await session.send("hello")
-        await gate.reached()
-        before = session.lease
-        for _ in range(5):
-            await clock.awaited(10)
-            clock.advance(10)
-        await clock.awaited(10)
-        assert session.lease is not None
-        assert before is not None
-        assert session.lease.renewed_at > before.renewed_at
-        gate.open()
-        assert (await place.told(session.stream()))[-1].content == "done"

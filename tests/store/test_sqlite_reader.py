@@ -175,6 +175,27 @@ async def test_a_killed_wal_with_everything_still_in_it(tmp_path: Path) -> None:
     assert state_of(tmp_path / "copy") == before
 
 
+async def test_a_wal_that_was_begun_and_has_nothing_in_it_yet(tmp_path: Path) -> None:
+    """As a kill leaves it between the log's header and its first frame. SQLite by itself takes ten seconds
+    to say that it cannot read this."""
+    await copied_while_open(tmp_path)
+    begun = tmp_path / "copy" / "j.db"
+    shutil.copyfile(begun.with_name("j.db-wal"), tmp_path / "wal")
+    await checkpointed(begun)
+    begun.with_name("j.db-wal").write_bytes((tmp_path / "wal").read_bytes()[:32])
+    begun.with_name("j.db-shm").write_bytes(bytes(32768))
+    before = state_of(tmp_path / "copy")
+    with anyio.fail_after(5):
+        assert await shown(begun) == FIRST.events
+    assert state_of(tmp_path / "copy") == before
+
+
+async def checkpointed(path: Path) -> None:
+    """Take everything into the file itself."""
+    async with SqliteStore(path, journal_mode="wal").open():
+        pass
+
+
 async def copied_while_open(tmp_path: Path) -> None:
     """What a crash leaves of a journal in a WAL: as copied while it was open and idle."""
     async with SqliteStore(tmp_path / "live" / "j.db", journal_mode="wal").open() as journal:

@@ -76,11 +76,6 @@ def test_a_difference_that_drowns_in_noise_is_not_measured(ours: list[float]) ->
     assert "the noise is larger" in found.why
 
 
-def test_a_known_absence_says_its_reason() -> None:
-    goal = replace(RATIO, absent="there is no such store yet")
-    assert judged(goal, QUIET).why == "there is no such store yet"
-
-
 @pytest.mark.parametrize("floor", [[3.0, 4.9], [3.0], []], ids=["spread", "one round", "none"])
 def test_a_run_without_a_quiet_floor_judges_no_time(floor: list[float]) -> None:
     samples = {"t1_floor": {"ms": floor}, "ours": {"ms": [1.0]}, "theirs": {"ms": [1.0]}}
@@ -134,11 +129,10 @@ def figures(goal: Goal) -> list[str]:
 
 
 @pytest.mark.parametrize("goal", load_goals(), ids=lambda goal: goal.id)
-def test_every_goal_names_cases_that_exist_or_says_why_not(goal: Goal) -> None:
+def test_every_goal_names_cases_that_exist(goal: Goal) -> None:
     known = {case.id for profile in (QUICK, FULL) for case in (*core(profile), *peers(profile))}
     assert figures(goal)
-    if not goal.absent:
-        assert set(figures(goal)) - known == set()
+    assert set(figures(goal)) - known == set()
 
 
 def test_hard_goals_need_no_clock() -> None:

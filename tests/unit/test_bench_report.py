@@ -54,7 +54,7 @@ def test_a_missed_goal_is_printed_as_missed() -> None:
 def test_what_was_not_measured_says_so_and_why() -> None:
     text = reporting.report(a_run())
     assert "not measured: no figure c1.port_3_us in this run" in line(text, "| G-C1 |")
-    assert "not measured: there is no PostgreSQL store yet" in line(text, "| G-D4 |")
+    assert "not measured: no figure postgres.round_trips in this run" in line(text, "| G-D4 |")
 
 
 def test_only_a_hard_goal_or_a_failed_case_fails_a_run() -> None:

@@ -27,6 +27,22 @@ class Journal:
     orphaned_blobs: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True)
+class Server:
+    name: str = "postgresql://db.example:5432/agents"
+    version: str = "15.18"
+    format_version: int = 1
+    standby: bool = False
+    not_durable: tuple[str, ...] = ()
+    clock_ahead_s: float = 0.2
+    orphaned_blobs: tuple[str, ...] = ()
+
+
+def no_server(address: str) -> Server:
+    """For tests of files."""
+    raise AssertionError(address)
+
+
 OLD = Sqlite("sqlite3", "3.40.1", wal_is_safe=False)
 
 
@@ -42,7 +58,7 @@ def journal(tmp_path: Path) -> Path:
 def look(
     topic: str, path: Path | None = None, *, sqlite: Sqlite = Sqlite(), facts: Journal = Journal()
 ) -> list[Finding]:
-    report = examine(str(path) if path else None, sqlite=sqlite, survey=lambda _: facts)
+    report = examine(str(path) if path else None, sqlite=sqlite, survey=lambda _: facts, server=no_server)
     return [finding for finding in report.findings if finding.topic == topic]
 
 
@@ -51,13 +67,13 @@ def grades(findings: list[Finding]) -> list[Grade]:
 
 
 def test_this_installation_is_sound() -> None:
-    report = examine(None, sqlite=Sqlite(), survey=lambda _: Journal())
+    report = examine(None, sqlite=Sqlite(), survey=lambda _: Journal(), server=no_server)
     assert [finding.topic for finding in report.findings] == ["python", "sqlite", "names"]
     assert report.worst is Grade.OK
 
 
 def test_a_sound_journal_gives_nothing_but_ok(journal: Path) -> None:
-    report = examine(str(journal), sqlite=Sqlite(), survey=lambda _: Journal())
+    report = examine(str(journal), sqlite=Sqlite(), survey=lambda _: Journal(), server=no_server)
     assert {finding.grade for finding in report.findings} == {Grade.OK}
     assert [finding.topic for finding in report.findings[3:]] == [
         "integrity",
@@ -88,14 +104,14 @@ def test_a_damaged_file_is_an_error_with_the_engine_s_words(journal: Path) -> No
 
 def test_orphaned_blobs_are_counted_and_the_first_are_named(journal: Path) -> None:
     (finding,) = look("blobs", journal, facts=Journal(orphaned_blobs=tuple("abcdefg")))
-    assert finding.sentence == "7 of the file's blobs belong to no event: a, b, c, d, e and 2 more"
+    assert finding.sentence == "7 of the journal's blobs belong to no event: a, b, c, d, e and 2 more"
 
 
 def test_a_path_that_is_no_journal_is_one_error() -> None:
     def survey(path: str) -> Journal:
         raise NotAJournal(path, "there is no such file")
 
-    report = examine("nowhere.db", sqlite=Sqlite(), survey=survey)
+    report = examine("nowhere.db", sqlite=Sqlite(), survey=survey, server=no_server)
     assert report.worst is Grade.ERROR
     assert report.findings[-1].sentence == "NOT_A_JOURNAL: nowhere.db: there is no such file"
 
@@ -158,3 +174,54 @@ def test_a_file_that_two_distributions_own_is_an_error(
     assert finding.grade is Grade.ERROR
     assert "domain/__init__.py, domain/ids.py: installed by minutebook and by shadow" in finding.sentence
     assert "shadow" in finding.remedy
+
+
+# --- a journal on a server --------------------------------------------------------------
+
+
+ADDRESS = "postgresql://ann:hunter2@db.example/agents"
+
+
+def look_at_server(facts: Server) -> list[Finding]:
+    def no_file(path: str) -> Journal:
+        raise AssertionError(path)
+
+    report = examine(ADDRESS, sqlite=Sqlite(), survey=no_file, server=lambda _: facts)
+    return list(report.findings[3:])
+
+
+def test_a_sound_journal_on_a_server_gives_nothing_but_ok() -> None:
+    findings = look_at_server(Server())
+    assert [finding.topic for finding in findings] == ["journal", "server", "durability", "clock", "blobs"]
+    assert set(grades(findings)) == {Grade.OK}
+
+
+@pytest.mark.parametrize(
+    ("facts", "topic", "grade", "words"),
+    [
+        (Server(standby=True), "server", Grade.WARN, "a standby"),
+        (Server(not_durable=("fsync=off",)), "durability", Grade.ERROR, "fsync=off"),
+        (Server(clock_ahead_s=3600), "clock", Grade.WARN, "3600 s ahead of"),
+        (Server(clock_ahead_s=-7.2), "clock", Grade.WARN, "7 s behind"),
+        (Server(orphaned_blobs=("ab" * 32,)), "blobs", Grade.WARN, "1 of the journal's blobs"),
+    ],
+)
+def test_what_may_be_wrong_with_a_server(facts: Server, topic: str, grade: Grade, words: str) -> None:
+    (found,) = [finding for finding in look_at_server(facts) if finding.grade is not Grade.OK]
+    assert (found.topic, found.grade) == (topic, grade)
+    assert words in found.sentence
+    assert found.remedy
+
+
+def test_a_server_that_cannot_be_read_is_a_finding_without_its_password() -> None:
+    def server(address: str) -> Server:
+        raise NotAJournal("postgresql://db.example:5432/agents", "expected a minutebook journal")
+
+    def no_file(path: str) -> Journal:
+        raise AssertionError(path)
+
+    report = examine(ADDRESS, sqlite=Sqlite(), survey=no_file, server=server)
+    assert report.worst is Grade.ERROR
+    assert report.findings[-1].sentence.startswith("NOT_A_JOURNAL: postgresql://db.example:5432/agents")
+    assert "postgresql://db.example/agents" in report.findings[-1].remedy
+    assert "hunter2" not in str(report)

@@ -91,6 +91,12 @@ CASES = [
         forged(request.Complete("done", {}), causation=3),
         request.Complete("done", {}),
     ),
+    Case(  # also where the commit begins with something that is not of the request
+        "an end on its own is caused by the request's last event",
+        FINAL,
+        [NOTE, forged(request.Complete("done", {}), causation=3)],
+        [NOTE, request.Complete("done", {})],
+    ),
     Case(
         "request_started names its request",
         START,

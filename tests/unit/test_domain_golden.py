@@ -16,7 +16,7 @@ from domain.envelope import Recorded, Stored, check_link, genesis, seal
 from domain.lifecycle import advance
 from domain.next_steps import next_steps
 from domain.state import State
-from tests.unit import golden_leases, golden_lookup, golden_session, golden_settings
+from tests.unit import golden_leases, golden_lookup, golden_rollover, golden_session, golden_settings
 
 FILES = sorted((Path(__file__).parents[1] / "golden").glob("format-*/*.json"))
 #: The head of the file of format 1, written down a second time.
@@ -98,7 +98,7 @@ def test_anybody_can_prove_the_chain(file: Path) -> None:
 
 @pytest.mark.parametrize(
     "behind",
-    [golden_session, golden_settings, golden_lookup, golden_leases],
+    [golden_session, golden_settings, golden_lookup, golden_leases, golden_rollover],
     ids=lambda behind: behind.SESSION,
 )
 def test_the_session_behind_it_is_still_written_the_same_way(behind: Any) -> None:

@@ -13,7 +13,7 @@ from domain.entry import Entry
 from domain.envelope import Recorded, Stored, genesis, open_envelope, seal
 from domain.errors import Corrupt, InvalidOptions, SessionNotFound
 from domain.limits import MAX_TAIL_EVENTS
-from domain.ports import JournalReader, Listing, Receipt, SessionRow, Snapshot
+from domain.ports import JournalReader, LeaseRow, Listing, Receipt, SessionRow, Snapshot
 from domain.state import State
 from minutebook.testing.scenario import EPOCH, Scenario, accepted, created, given, salt, started
 from recovery.reading import Loaded, load
@@ -117,6 +117,9 @@ class EndOfLong:
         self, session_id: str, command_ids: Sequence[str]
     ) -> Mapping[str, tuple[bytes, Receipt]]:
         return {}
+
+    async def lease_lives(self, lease: LeaseRow) -> bool:
+        return False
 
 
 def _placeholder(session_id: str, sequence: int, head: bytes) -> Stored:

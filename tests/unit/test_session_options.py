@@ -14,7 +14,7 @@ import pytest
 
 import minutebook as mb
 from domain.errors import InvalidOptions, MinutebookError
-from minutebook.session_options import ELSEWHERE, MAX_LEASE_TTL_MS, check_options
+from minutebook.session_options import ELSEWHERE, check_options
 from minutebook.testing.scripted import Gate, ScriptedProvider, call, reply
 
 NAMES = [option.name for option in fields(mb.SessionConfig)]
@@ -78,13 +78,11 @@ REFUSED = [
     ("context", {"metadata": "m"}),
     ("owner_id", ""),
     ("owner_id", b"me"),
-    ("worker_id", 7),
     ("abort_timeout_s", "1"),
     ("abort_timeout_s", math.nan),
     ("abort_timeout_s", 10**400),
-    ("lease_ttl_ms", 1000.0),
-    ("lease_ttl_ms", math.nan),
-    ("lease_ttl_ms", MAX_LEASE_TTL_MS + 1),
+    ("lease", 30),
+    ("lease", None),
     ("probe", None),
     ("providers", [ScriptedProvider([])]),
     ("providers", {"a b": mb.ProviderConfig("openai-compatible", "http://127.0.0.1:1/v1")}),

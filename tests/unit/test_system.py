@@ -79,7 +79,15 @@ def test_nobody_is_dead_who_may_be_elsewhere(boot_id: str | None) -> None:
 def test_containers_of_one_machine_are_told_apart() -> None:
     boot_id = this_process().boot_id
     assert boot_id is not None
-    assert re.fullmatch(r"[0-9a-f-]{36}/pid:\[\d+\]", boot_id)
+    assert re.fullmatch(r"[0-9a-f-]{36}/pid:\[\d+\]/time:\[\d*\]", boot_id)
+
+
+@needs_proc
+def test_a_clock_that_counts_from_another_moment_makes_nobody_unknown() -> None:
+    kernel, processes, _ = str(this_process().boot_id).split("/")
+    for written in (f"{kernel}/{processes}/time:[1]", f"{kernel}/{processes}"):
+        assert dead(replace(this_process(), boot_id=written, process_started="1"))
+    assert not dead(replace(this_process(), boot_id=f"{kernel}/pid:[1]", process_started="1"))
 
 
 def test_without_a_process_nobody_is_dead() -> None:

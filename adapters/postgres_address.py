@@ -1,0 +1,106 @@
+"""Where a PostgreSQL journal is: a URL, taken apart once, and what may be shown of it.
+
+Imported by the PostgreSQL modules. Nothing here connects. The URL holds
+credentials: it is in no message and in no `repr`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Final
+
+import psycopg
+from psycopg import pq
+from psycopg.conninfo import conninfo_to_dict
+
+from domain.errors import InvalidOptions
+
+_SCHEMES: Final = ("postgresql://", "postgres://")
+_EXPECTED: Final = "postgresql://user:password@host:port/database"
+_DEFAULT_PORT: Final = "5432"
+_PORTS: Final = re.compile(r"[0-9]{1,5}(,[0-9]{1,5})*")
+# Not more than an identifier that needs no quotes: a name to be typed into SQL by people, too.
+_SCHEMA: Final = re.compile(r"[a-z_][a-z0-9_]{0,62}")
+#: Without a value of libpq's own, and not to be left empty.
+_NOT_EMPTY: Final = {
+    "sslcertmode": "allow",
+    "min_protocol_version": "3.0",
+    "max_protocol_version": "3.0",
+}
+#: Cannot be given as nothing. Taken from the environment they add no value; a connection can only fail.
+_UNSETTABLE: Final = ("service", "require_auth")
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """A server and a database.
+
+    Args:
+        name: what to call it in a message: no user, no password, no query.
+        parameters: libpq's keywords and values; every one that libpq would else
+            take from the environment is there.
+        secrets: texts that must not be shown.
+    """
+
+    name: str
+    parameters: tuple[tuple[str, str], ...] = field(repr=False)
+    secrets: tuple[str, ...] = field(repr=False)
+
+
+def address(url: object) -> Address:
+    """Take a URL apart.
+
+    Raises:
+        InvalidOptions: it is none, or names no database. What was given is not shown.
+    """
+    if not isinstance(url, str) or not url.startswith(_SCHEMES) or "\0" in url:
+        raise _refusal()
+    try:
+        given = {key: str(value) for key, value in conninfo_to_dict(url).items() if value is not None}
+    except (psycopg.Error, UnicodeError):
+        # libpq's message quotes what it could not read: not even as a cause.
+        raise _refusal() from None
+    given.setdefault("port", _DEFAULT_PORT)
+    if not given.get("dbname") or not _PORTS.fullmatch(given["port"]):
+        raise _refusal()
+    secrets = tuple(given[key] for key in ("password", "sslpassword") if given.get(key))
+    return Address(_name(given), tuple((_defaults() | given).items()), secrets)
+
+
+def checked_schema(schema: object) -> str:
+    """The name of the PostgreSQL schema that holds the tables.
+
+    Raises:
+        InvalidOptions: it is no plain identifier.
+    """
+    if not isinstance(schema, str) or not _SCHEMA.fullmatch(schema) or schema.startswith("pg_"):
+        expected = "1 to 63 of a-z 0-9 _, not beginning with a digit or pg_"
+        raise InvalidOptions("schema", expected, schema)
+    return schema
+
+
+def _defaults() -> dict[str, str]:
+    """libpq's built-in values for what it would else look up in the environment."""
+    built_in = {
+        each.keyword.decode(): (each.compiled or b"").decode()
+        for each in pq.Conninfo.get_defaults()
+        if each.envvar and each.keyword.decode() not in _UNSETTABLE
+    }
+    return built_in | {key: value for key, value in _NOT_EMPTY.items() if built_in.get(key) == ""}
+
+
+def _name(given: dict[str, str]) -> str:
+    hosts = given.get("host", "").split(",")
+    ports = given["port"].split(",")
+    if len(ports) == 1:
+        ports *= len(hosts)
+    places = [
+        f"{f'[{host}]' if ':' in host else host}:{port}" if host and not host.startswith("/") else host
+        for host, port in zip(hosts, ports, strict=False)
+    ]
+    return f"postgresql://{','.join(places)}/{given['dbname']}"
+
+
+def _refusal() -> InvalidOptions:
+    return InvalidOptions("url", _EXPECTED, "another text (not shown: it may hold a password)")

@@ -1,0 +1,91 @@
+"""The reading half of the journal port over a PostgreSQL database that is only looked at.
+
+For inspection, verification and export: every transaction is read-only, a standby
+will do, and no table is made. It may be used while sessions run.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, closing
+from typing import Any, TypeVar
+
+import anyio
+import anyio.to_thread
+import psycopg
+
+from adapters.postgres_address import address, checked_schema
+from adapters.postgres_connections import Opening, check_journal, connect
+from adapters.postgres_errors import read_error
+from adapters.postgres_reads import PostgresReads
+from adapters.postgres_schema import Connection
+from adapters.postgres_threads import Job, PostgresThreads, Unsettled
+from domain.limits import STORE_TIMEOUT_S
+
+T = TypeVar("T")
+
+
+class PostgresJournalReader(PostgresReads):
+    """`domain.ports.JournalReader` over a database. Made by `open_reader`."""
+
+    def __init__(self, opening: Opening, owner_id: str | None) -> None:
+        super().__init__(opening, owner_id)
+        self._timeout_s = opening.timeout_s
+        self._threads = PostgresThreads(opening, 1, Unsettled())
+        self._threads.start()
+
+    async def look(self, read: Callable[[Connection], T]) -> T:
+        """Have the reading thread do something."""
+        job: Job[T] = Job(read, time.monotonic() + self._timeout_s, object(), reads=True)
+        self._threads.submit(job)
+        return await job.answer.wait()
+
+    def close(self) -> None:
+        """End the thread and its connection. Blocks; call it from a worker thread."""
+        self._threads.close()
+
+
+@asynccontextmanager
+async def open_reader(
+    url: str,
+    *,
+    owner_id: str | None = None,
+    schema: str = "minutebook",
+    timeout_s: float = STORE_TIMEOUT_S,
+) -> AsyncIterator[PostgresJournalReader]:
+    """Open a journal in PostgreSQL to look at it. Nothing in the database is changed.
+
+    Args:
+        url: `postgresql://user:password@host:port/database`; a role that may only read will do.
+        owner_id: whose sessions to show; None: everybody's.
+        schema: the PostgreSQL schema of its tables.
+        timeout_s: how long to wait for the server.
+
+    Raises:
+        InvalidOptions: the URL or the schema is none.
+        NotAJournal: there are no tables of ours.
+        NewerFormat: a newer version of this library made them.
+        StoreTimeout, StoreUnsupported, StoreReadFailed: it could not be read now.
+    """
+    opening = Opening(address(url), checked_schema(schema), timeout_s, writes=False)
+    await _in_thread(lambda: _check(opening))
+    reader = PostgresJournalReader(opening, owner_id)
+    try:
+        yield reader
+    finally:
+        with anyio.CancelScope(shield=True):
+            await _in_thread(reader.close)
+
+
+def _check(opening: Opening) -> None:
+    """See that there is a journal of this format; a server that is not there is not waited for."""
+    try:
+        with closing(connect(opening)) as connection:
+            check_journal(connection, opening)
+    except psycopg.Error as e:
+        raise read_error(opening.name, e) from e
+
+
+async def _in_thread(call: Callable[[], Any]) -> Any:
+    return await anyio.to_thread.run_sync(call, limiter=anyio.CapacityLimiter(1))

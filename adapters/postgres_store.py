@@ -1,0 +1,102 @@
+"""The description of a journal in PostgreSQL.
+
+Imported by `minutebook.compose`. A description connects to nothing; what is open in
+this process is in `postgres_database`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
+
+import anyio
+import anyio.to_thread
+import psycopg
+
+from adapters.postgres_address import address, checked_schema
+from adapters.postgres_changes import check_text
+from adapters.postgres_connections import Opening
+from adapters.postgres_database import OPEN_DATABASES, DatabaseSettings
+from adapters.postgres_journal import PostgresJournal
+from adapters.system import no_probe
+from domain.errors import InvalidOptions
+from domain.limits import MAX_STORE_TIMEOUT_S, STORE_TIMEOUT_S
+from domain.ports import Clock, Journal, Probe
+
+T = TypeVar("T")
+
+DEFAULT_SCHEMA: Final = "minutebook"
+DEFAULT_CONNECTIONS: Final = 4
+MAX_CONNECTIONS: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class PostgresStore:
+    """Where a journal is; nothing is connected before `open`.
+
+    Args:
+        url: `postgresql://user:password@host:port/database`, as libpq reads it. What it does not
+            say is not looked up in the environment.
+        schema: the PostgreSQL schema of the tables; made with them if it does not exist.
+        probe: called at before_commit and after_commit, in a writing thread.
+        clock: a test's clock, by which leases run out; None: the database's own.
+        store_timeout_s: how long a call waits for the server or a lock, at most 30.
+        connections: how many commits may be under way at once; half as many reads.
+        connection_class: what the driver makes; a subclass may count or inject faults.
+    """
+
+    url: str = field(repr=False)
+    schema: str = DEFAULT_SCHEMA
+    probe: Probe = no_probe
+    clock: Clock | None = None
+    store_timeout_s: float = STORE_TIMEOUT_S
+    connections: int = DEFAULT_CONNECTIONS
+    connection_class: type[psycopg.Connection[Any]] = field(default=psycopg.Connection, repr=False)
+
+    @property
+    def durable(self) -> bool:
+        """True: the journal outlives the process."""
+        return True
+
+    @asynccontextmanager
+    async def open(self, *, owner_id: str = "local") -> AsyncIterator[Journal]:
+        """Open the journal for one owner, making its tables if they do not exist.
+
+        Raises:
+            InvalidOptions: nothing was touched.
+            NotAJournal, NewerFormat, StoreUnsupported: the database was not touched.
+            StoreTimeout, StoreWriteFailed: the server could not be had.
+        """
+        settings = checked_settings(self)
+        check_text(owner_id)
+        database = await _in_thread(lambda: OPEN_DATABASES.enter(settings))
+        journal = PostgresJournal(database, owner_id)
+        try:
+            yield journal
+        finally:
+            journal.close()
+            with anyio.CancelScope(shield=True):
+                await _in_thread(lambda: OPEN_DATABASES.leave(database))
+
+
+def checked_settings(store: PostgresStore) -> DatabaseSettings:
+    """How to open a store's database.
+
+    Raises:
+        InvalidOptions: the options cannot work.
+    """
+    timeout_s, count = store.store_timeout_s, store.connections
+    if not 0 < timeout_s <= MAX_STORE_TIMEOUT_S:
+        raise InvalidOptions("store_timeout_s", f"more than 0, at most {MAX_STORE_TIMEOUT_S}", timeout_s)
+    if not 1 <= count <= MAX_CONNECTIONS:
+        raise InvalidOptions("connections", f"1 to {MAX_CONNECTIONS}", count)
+    place, schema = address(store.url), checked_schema(store.schema)
+    opening = Opening(place, schema, timeout_s, connection_class=store.connection_class)
+    return DatabaseSettings(opening, count, store.probe, store.clock)
+
+
+async def _in_thread(call: Callable[[], T]) -> T:
+    # A limiter of its own: an application's blocked worker threads must not keep a store from closing.
+    return await anyio.to_thread.run_sync(call, limiter=anyio.CapacityLimiter(1))

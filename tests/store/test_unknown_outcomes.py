@@ -1,0 +1,171 @@
+"""An unknown outcome is settled on every engine in the same way: fenced until then, decided for ever."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+
+import anyio
+import pytest
+
+from domain.envelope import check_link, genesis
+from domain.errors import HeadConflict, OutcomeUnknown, StoreTimeout
+from domain.ports import Batch, CommitStatus, Journal, Receipt
+from minutebook.testing.batches import Place, dummy_batch, end_of
+from minutebook.testing.postgres_cluster import Cluster
+from tests.postgres.proxy import Proxy
+from tests.store.unknown import TIMEOUT_S, Engine, PostgresEngine, SqliteEngine, healed
+
+pytestmark = pytest.mark.anyio
+
+#: The watch over the threads looks about once a second.
+GRACE_S = 2.5
+FIRST = dummy_batch(Place.start("session-1"), "c1")
+SECOND = dummy_batch(end_of(FIRST), "c2", [b'{"n":1}', b'{"n":2}'], blobs=[b"blob"], snapshot_state=b"state")
+OTHER = dummy_batch(Place.start("session-2"), "c1")
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Engine]:
+    if request.param == "sqlite":
+        with healed(SqliteEngine(tmp_path / "journal.db")) as engine:
+            yield engine
+        return
+    cluster: Cluster = request.getfixturevalue("postgres_cluster")
+    url = request.getfixturevalue("postgres_url")
+    with Proxy(cluster, url) as proxy, healed(PostgresEngine(proxy)) as engine:
+        yield engine
+
+
+async def made_unknown(engine: Engine, journal: Journal, *, there: bool) -> None:
+    """The first batch is in the journal, of the second nobody knows."""
+    await journal.commit(FIRST)
+    engine.lose_commit(there=there)
+    with pytest.raises(OutcomeUnknown):
+        await journal.commit(SECOND)
+
+
+async def check(journal: Journal, *batches: Batch) -> None:
+    """The session is these batches, once, in a chain."""
+    rows = list(await journal.read("session-1"))
+    assert rows == [event for batch in batches for event in batch.events]
+    sequence, head = 0, genesis("session-1")
+    for row in rows:
+        check_link(row, sequence, head)
+        sequence, head = row.sequence, row.head
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])
+@pytest.mark.parametrize("there", [False, True])
+async def test_settling_says_which_and_says_it_again(engine: Engine, there: bool) -> None:
+    async with engine.store.open() as journal:
+        await made_unknown(engine, journal, there=there)
+        last = SECOND.events[-1]
+        expected = Receipt(CommitStatus.RECONCILED, 2, last.sequence, last.head) if there else None
+        for _ in range(3):
+            assert await journal.settle(SECOND) == expected
+        await check(journal, FIRST, *([SECOND] if there else []))
+        again = await journal.commit(SECOND)
+        assert again.status is (CommitStatus.REPLAYED if there else CommitStatus.COMMITTED)
+        assert await journal.settle(SECOND) == Receipt(CommitStatus.RECONCILED, 2, last.sequence, last.head)
+        await journal.commit(dummy_batch(end_of(SECOND), "c3"))
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])
+@pytest.mark.parametrize("there", [False, True])
+async def test_many_who_settle_at_once_hear_the_same(engine: Engine, there: bool) -> None:
+    answers: list[Receipt | None] = []
+    async with engine.store.open() as journal, engine.store.open() as another:
+        await made_unknown(engine, journal, there=there)
+
+        async def settle(handle: Journal) -> None:
+            answers.append(await handle.settle(SECOND))
+
+        async with anyio.create_task_group() as tasks:
+            for handle in (journal, another, journal):
+                tasks.start_soon(settle, handle)
+        assert len(answers) == 3
+        assert {answer is not None for answer in answers} == {there}
+        assert {answer.head for answer in answers if answer} == ({SECOND.events[-1].head} if there else set())
+
+
+@pytest.mark.parametrize("there", [False, True])
+async def test_the_session_is_fenced_until_then_and_no_other(engine: Engine, there: bool) -> None:
+    async with engine.store.open() as journal, engine.store.open() as another:
+        await made_unknown(engine, journal, there=there)
+        for handle in (journal, another):
+            for batch in (SECOND, dummy_batch(end_of(FIRST), "c9"), dummy_batch(end_of(SECOND), "c9")):
+                with pytest.raises(OutcomeUnknown):
+                    await handle.commit(batch)
+        assert (await another.commit(OTHER)).status is CommitStatus.COMMITTED
+        await journal.settle(SECOND)
+        third = dummy_batch(end_of(SECOND if there else FIRST), "c3")
+        assert (await another.commit(third)).status is CommitStatus.COMMITTED
+
+
+async def test_what_was_settled_as_not_there_makes_room_for_another(engine: Engine) -> None:
+    async with engine.store.open() as journal:
+        await made_unknown(engine, journal, there=False)
+        assert await journal.settle(SECOND) is None
+        instead = dummy_batch(end_of(FIRST), "c3")
+        await journal.commit(instead)
+        with pytest.raises(HeadConflict):
+            await journal.commit(SECOND)
+        assert await journal.settle(SECOND) is None
+        await check(journal, FIRST, instead)
+
+
+@pytest.mark.parametrize("there", [False, True])
+async def test_a_store_that_is_gone_leaves_it_unknown_until_it_is_back(engine: Engine, there: bool) -> None:
+    async with engine.store.open() as journal:
+        await made_unknown(engine, journal, there=there)
+        engine.fail()
+        for _ in range(2):
+            with pytest.raises(OutcomeUnknown):
+                await in_time(journal.settle, SECOND)
+            with pytest.raises(OutcomeUnknown):
+                await journal.commit(SECOND)
+        engine.heal()
+        assert (await journal.settle(SECOND) is not None) is there
+        await check(journal, FIRST, *([SECOND] if there else []))
+
+
+@pytest.mark.parametrize("there", [False, True])
+async def test_a_store_that_hangs_leaves_it_unknown_until_it_answers(engine: Engine, there: bool) -> None:
+    async with engine.store.open() as journal:
+        await made_unknown(engine, journal, there=there)
+        engine.hang()
+        with pytest.raises(OutcomeUnknown):
+            await in_time(journal.settle, SECOND)
+        with pytest.raises(OutcomeUnknown):
+            await in_time(journal.commit, SECOND)
+        engine.heal()
+        assert (await journal.settle(SECOND) is not None) is there
+        await check(journal, FIRST, *([SECOND] if there else []))
+        third = dummy_batch(end_of(SECOND if there else FIRST), "c3")
+        assert (await journal.commit(third)).status is CommitStatus.COMMITTED
+
+
+async def test_a_commit_in_a_store_that_hangs_ends_in_time(engine: Engine) -> None:
+    async with engine.store.open() as journal:
+        await journal.commit(FIRST)
+        engine.hang()
+        with pytest.raises((OutcomeUnknown, StoreTimeout)) as told:
+            await in_time(journal.commit, SECOND)
+        engine.heal()
+        there = await journal.settle(SECOND) is not None
+        assert not (there and told.errisinstance(StoreTimeout)), "told that nothing was written"
+        await check(journal, FIRST, *([SECOND] if there else []))
+        again = await journal.commit(SECOND)
+        assert again.status is (CommitStatus.REPLAYED if there else CommitStatus.COMMITTED)
+
+
+async def in_time(call: Callable[[Batch], Awaitable[object]], batch: Batch) -> None:
+    """Make a call; whatever comes of it, it comes within the store's timeout and the grace."""
+    began = time.monotonic()
+    with anyio.fail_after(20):
+        try:
+            await call(batch)
+        finally:
+            assert time.monotonic() - began < TIMEOUT_S + GRACE_S
