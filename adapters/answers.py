@@ -12,12 +12,15 @@ from collections.abc import Callable, Iterable
 from typing import Any, Generic, TypeVar
 
 import anyio
-import anyio.to_thread
 from anyio.lowlevel import current_token
 
 from domain.errors import OutcomeUnknown
 
 T = TypeVar("T")
+
+
+def _nothing() -> None:
+    pass
 
 
 class Answer(Generic[T]):
@@ -37,17 +40,24 @@ class Answer(Generic[T]):
         self._first = threading.Lock()
         self.done = False
 
-    def put(self, value: T) -> None:
-        """Fill it with a value; the task still sleeps until `wake`."""
+    def put(self, value: T, then: Callable[[], None] = _nothing) -> None:
+        """Fill it with a value; the task still sleeps until `wake`.
+
+        Args:
+            then: called before, and only if nobody filled it earlier.
+        """
         if self._first.acquire(blocking=False):
+            then()
             self._value = value
             self.done = True
 
-    def refuse(self, error: BaseException) -> None:
-        """Fill it with an error to be raised in the task."""
-        if self._first.acquire(blocking=False):
-            self._error = error
-            self.done = True
+    def refuse(self, error: BaseException) -> bool:
+        """Fill it with an error to be raised in the task; False if somebody filled it earlier."""
+        if not self._first.acquire(blocking=False):
+            return False
+        self._error = error
+        self.done = True
+        return True
 
     async def wait(self) -> T:
         """Wait for the value. A cancelled wait leaves the thread's work alone."""
@@ -55,6 +65,22 @@ class Answer(Generic[T]):
         if self._error is not None:
             raise self._error
         return self._value  # type: ignore[return-value]  # `put` stored a T
+
+    async def within(self, seconds: float, late: Exception) -> T:
+        """Wait for the value for so long; what comes later, or after a cancellation, is dropped.
+
+        Raises:
+            Exception: `late`, if there is none in that time.
+        """
+        try:
+            with anyio.move_on_after(seconds):
+                return await self.wait()
+        except anyio.get_cancelled_exc_class():
+            self.refuse(late)
+            raise
+        if self.refuse(late):
+            raise late
+        return await self.wait()  # it was filled at the last moment, and is about to be woken
 
     async def outcome(self) -> T:
         """Wait for the value, through a cancellation: what was begun has an outcome to be told.
@@ -72,19 +98,32 @@ class Answer(Generic[T]):
             return value
 
 
-async def in_time(call: Callable[[], T], seconds: float, session_id: str) -> T:
+async def in_time(find: Callable[[], T], settled: Callable[[], None], seconds: float, session_id: str) -> T:
     """What a thread of its own finds out about a commit, or the news that it does not answer.
 
-    The thread is left to itself then; what it does afterwards decides nothing that was told.
+    The thread is left to itself then; what it finds afterwards is dropped.
+
+    Args:
+        find: called in the thread.
+        settled: called there once it is found out and somebody still waits to hear it.
 
     Raises:
         OutcomeUnknown: it has not answered in that time.
     """
-    # A limiter of its own: an application's blocked worker threads must not keep us waiting.
-    limiter = anyio.CapacityLimiter(1)
-    with anyio.move_on_after(seconds):
-        return await anyio.to_thread.run_sync(call, abandon_on_cancel=True, limiter=limiter)
-    raise OutcomeUnknown(session_id, "the store has not answered in time; settle it later")
+    answer: Answer[T] = Answer()
+    threading.Thread(
+        target=_find_out, args=(answer, find, settled), name=f"settles {session_id}", daemon=True
+    ).start()
+    late = OutcomeUnknown(session_id, "the store has not answered in time; settle it later")
+    return await answer.within(seconds, late)
+
+
+def _find_out(answer: Answer[T], find: Callable[[], T], settled: Callable[[], None]) -> None:
+    try:
+        answer.put(find(), settled)
+    except Exception as e:  # whatever went wrong belongs to the one who asked
+        answer.refuse(e)
+    wake([answer])
 
 
 def wake(answers: Iterable[Answer[Any]]) -> None:

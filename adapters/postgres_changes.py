@@ -133,7 +133,8 @@ def _moved(
         opening.schema,
         _place(batch),
         over_void=voided is not None,
-        extras=batch.snapshot is not None or bool(batch.blobs),
+        snapshot=batch.snapshot is not None,
+        blobs=bool(batch.blobs),
     )
     try:
         row = connection.execute(statement, {**wanted, "voided": voided}, prepare=True).fetchone()
@@ -180,7 +181,6 @@ def _standing(row: dict[str, Any]) -> Standing | None:
 def _parameters(batch: Batch, now: datetime | None) -> dict[str, Any]:
     events, last, snapshot, fence = batch.events, batch.events[-1], batch.snapshot, batch.fence
     blobs = sorted(batch.blobs, key=lambda blob: blob.digest)
-    shots = [snapshot] if snapshot else []
     return {
         "now": now,
         "session": batch.session_id,
@@ -197,16 +197,15 @@ def _parameters(batch: Batch, now: datetime | None) -> dict[str, Any]:
         "token": fence.token if fence else None,
         "lease": fence.lease_id if fence else None,
         "holder": fence.worker_id if fence else None,
-        "sequences": [e.sequence for e in events],
         "topics": [e.topic for e in events],
         "envelopes": [e.envelope for e in events],
         "payloads": [e.payload for e in events],
         "salts": [e.salt for e in events],
         "heads": [e.head for e in events],
-        "snapshot_sequences": [s.sequence for s in shots],
-        "snapshot_versions": [s.version for s in shots],
-        "snapshot_heads": [s.head for s in shots],
-        "snapshot_states": [s.state for s in shots],
+        "snapshot_sequence": snapshot and snapshot.sequence,
+        "snapshot_version": snapshot and snapshot.version,
+        "snapshot_head": snapshot and snapshot.head,
+        "snapshot_state": snapshot and snapshot.state,
         "digests": [blob.digest for blob in blobs],
         "blobs": [blob.data for blob in blobs],
     }

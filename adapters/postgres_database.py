@@ -84,12 +84,10 @@ class OpenDatabase:
         self.notifier.close()
         self.ear.close()
 
-    def settle(self, batch: Batch) -> Receipt | None:
+    def find(self, batch: Batch) -> Receipt | None:
         """Find out whether a batch is there, and make sure that it stays so. Raises OutcomeUnknown."""
         backends = self.unsettled.backends(batch.session_id)
-        receipt = postgres_changes.settle(self.opening, batch, backends)
-        self.unsettled.discard(batch.session_id)
-        return receipt
+        return postgres_changes.settle(self.opening, batch, backends)
 
     def _committed(self, session_id: Hashable) -> None:
         self.signal.ring([str(session_id)])

@@ -80,7 +80,14 @@ class PostgresJournal(PostgresReads):
         self.check_usable()
         commit_rules.check_shape(batch, self.owner_id, self.name)
         seconds = self.database.opening.timeout_s + GRACE_S
-        return await in_time(lambda: self.database.settle(batch), seconds, batch.session_id)
+        database, session_id = self.database, batch.session_id
+        unknown = database.unsettled.of(session_id)
+        return await in_time(
+            lambda: database.find(batch),
+            lambda: database.unsettled.discard(session_id, unknown),
+            seconds,
+            session_id,
+        )
 
     # --- the threads -----------------------------------------------------------------
 

@@ -27,7 +27,8 @@ from domain.errors import MinutebookError
 POLL_S: Final = 1.0
 #: How soon while there is no connection that listens.
 _RETRY_S: Final = 0.1
-_MAX_BATCH: Final = 1000
+#: How much later than the one before it a commit is told at the soonest; those meanwhile go together.
+_BREATH_S: Final = 0.005
 _MAX_JOIN_S: Final = 5.0
 
 _NOTIFY: Final = b"SELECT pg_notify(%(channel)s, x) FROM unnest(%(sessions)s::text[]) AS x"
@@ -47,13 +48,13 @@ class CommitNotifier:
         self._lock = threading.Condition()
         self._sessions: set[Hashable] = set()
         self._thread: threading.Thread | None = None
-        self._closed = False
+        self._closed = threading.Event()
 
     def tell(self, session_id: Hashable) -> None:
         """Tell of a commit, soon. Never waits, never fails."""
         with self._lock:
             self._sessions.add(session_id)
-            if self._thread is None and not self._closed:
+            if self._thread is None and not self._closed.is_set():
                 thread = threading.Thread(target=self._run, name="notifies", daemon=True)
                 with contextlib.suppress(RuntimeError):  # no thread to be had: they look by themselves
                     thread.start()
@@ -63,7 +64,7 @@ class CommitNotifier:
     def close(self) -> None:
         """Tell what is left, and end."""
         with self._lock:
-            self._closed = True
+            self._closed.set()
             self._lock.notify()
             thread = self._thread
         if thread is not None:
@@ -82,12 +83,13 @@ class CommitNotifier:
                 if connection is not None:
                     connection.close()
                 connection = None
+            self._closed.wait(_BREATH_S)
         if connection is not None:
             connection.close()
 
     def _next(self) -> list[str]:
         with self._lock:
-            while not self._sessions and not self._closed:
+            while not self._sessions and not self._closed.is_set():
                 self._lock.wait()
             told = [str(session_id) for session_id in self._sessions]
             self._sessions.clear()

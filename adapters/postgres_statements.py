@@ -63,22 +63,25 @@ _TAKE_VOID: Final = (
     "first_sequence = %(first_sequence)s, last_sequence = %(last_sequence)s, head = %(last_head)s "
     f"FROM moved WHERE {_VOID} RETURNING 1"
 )
+# Numbered here: the driver would send an array of numbers in the smallest type that they fit.
+# %b: arrays go as bytes; as text they would take most of a commit's time.
 _INSERT_EVENTS: Final = (
     "INSERT INTO {s}.minutebook_events "
     "(originator_id, originator_version, topic, state, payload, salt, head) "
-    "SELECT moved.session_id, e.* FROM moved, unnest(%(sequences)s::bigint[], %(topics)s::text[], "
-    "%(envelopes)s::bytea[], %(payloads)s::bytea[], %(salts)s::bytea[], %(heads)s::bytea[]) AS e "
+    "SELECT moved.session_id, %(expected_sequence)s + e.n, e.topic, e.state, e.payload, e.salt, e.head "
+    "FROM moved, unnest(%(topics)b::text[], %(envelopes)b::bytea[], %(payloads)b::bytea[], "
+    "%(salts)b::bytea[], %(heads)b::bytea[]) WITH ORDINALITY AS e (topic, state, payload, salt, head, n) "
     "ORDER BY 2"
 )
 _INSERT_SNAPSHOT: Final = (
     "INSERT INTO {s}.minutebook_snapshots (session_id, sequence, version, head, state) "
-    "SELECT moved.session_id, x.* FROM moved, unnest(%(snapshot_sequences)s::bigint[], "
-    "%(snapshot_versions)s::bigint[], %(snapshot_heads)s::bytea[], %(snapshot_states)s::bytea[]) AS x"
+    "SELECT moved.session_id, %(snapshot_sequence)s, %(snapshot_version)s, %(snapshot_head)s, "
+    "%(snapshot_state)s FROM moved"
 )
 # In the order of the digests: two commits with the same blobs must not wait for each other.
 _INSERT_BLOBS: Final = (
     "INSERT INTO {s}.minutebook_blobs (digest, data) SELECT b.* FROM moved, "
-    "unnest(%(digests)s::text[], %(blobs)s::bytea[]) AS b ORDER BY 1 ON CONFLICT (digest) DO NOTHING"
+    "unnest(%(digests)b::text[], %(blobs)b::bytea[]) AS b ORDER BY 1 ON CONFLICT (digest) DO NOTHING"
 )
 # Undone as a whole where somebody else took the command's place meanwhile, or where the
 # lease ran out while the row was waited for.
@@ -90,12 +93,12 @@ _STILL_LIVE: Final = f"bool_and(expires_at > {_NOW})"
 
 
 @functools.lru_cache(maxsize=256)
-def commit(schema: str, place: Place, *, over_void: bool, extras: bool) -> bytes:
+def commit(schema: str, place: Place, *, over_void: bool, snapshot: bool, blobs: bool) -> bytes:
     """The statement of a commit; its one row's `moved` is 1 if everything was written, else 0.
 
     Args:
         over_void: the command was settled as not there, and is now committed after all.
-        extras: whether there is a snapshot or a blob.
+        snapshot, blobs: whether there is one to be kept.
     """
     moved = _INSERT_SESSION if place is Place.NEW else _UPDATE_SESSION
     command = (_EXISTS_VOID if over_void else _ABSENT).format(s=schema)
@@ -104,8 +107,9 @@ def commit(schema: str, place: Place, *, over_void: bool, extras: bool) -> bytes
         "command": (_TAKE_VOID if over_void else _INSERT_COMMAND).format(s=schema),
         "events": _INSERT_EVENTS.format(s=schema),
     }
-    if extras:
+    if snapshot:
         parts["snapshot"] = _INSERT_SNAPSHOT.format(s=schema)
+    if blobs:
         parts["blobs"] = _INSERT_BLOBS.format(s=schema)
     outcome = _OUTCOME.format(live=_STILL_LIVE if place is Place.FENCED else "true")
     return f"WITH {', '.join(f'{name} AS ({text})' for name, text in parts.items())} {outcome}".encode()

@@ -24,7 +24,9 @@ from domain.errors import MinutebookError, OutcomeUnknown, StoreReadFailed, Stor
 T = TypeVar("T")
 
 #: How long after its deadline a caller gets an answer although the server gave none.
-GRACE_S: Final = 1.0
+GRACE_S: Final = 0.5
+#: How often the watch looks for such callers.
+TICK_S: Final = 0.25
 
 
 @dataclass(slots=True, eq=False)
@@ -86,10 +88,15 @@ class Unsettled:
         with self._lock:
             return tuple(self._sessions.get(session_id, ()))
 
-    def discard(self, session_id: Hashable) -> None:
-        """It is settled."""
+    def of(self, session_id: Hashable) -> object | None:
+        """What tells a session's unknown outcome from a later one; None: none is unknown."""
+        return self._sessions.get(session_id)
+
+    def discard(self, session_id: Hashable, unknown: object | None) -> None:
+        """It is settled, unless another outcome has become unknown since."""
         with self._lock:
-            self._sessions.pop(session_id, None)
+            if unknown is not None and self._sessions.get(session_id) is unknown:
+                del self._sessions[session_id]
 
 
 @dataclass(slots=True, eq=False)
@@ -167,7 +174,7 @@ class PostgresThreads:
         if idle:
             self._send_home()
         for thread in self._threads:
-            thread.join(self._opening.timeout_s + 2 * GRACE_S)
+            thread.join(self._opening.timeout_s + 4 * GRACE_S)
         self._ended.set()
         self._watch.join()
 
@@ -297,7 +304,7 @@ class PostgresThreads:
     # --- a server that hangs ----------------------------------------------------------
 
     def _watch_over(self) -> None:
-        while not self._ended.wait(GRACE_S):
+        while not self._ended.wait(TICK_S):
             with self._door:
                 overdue = [job for job in self._open_jobs if job.expired(GRACE_S)]
             for job in overdue:

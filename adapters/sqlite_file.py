@@ -10,7 +10,7 @@ import threading
 import time
 from dataclasses import dataclass
 
-from adapters import commit_rules, sqlite_changes
+from adapters import sqlite_changes
 from adapters.commit_signal import CommitSignal
 from adapters.sqlite_connections import Opening, connect
 from adapters.sqlite_driver import sqlite
@@ -20,7 +20,10 @@ from adapters.sqlite_jobs import ReadingThread
 from adapters.sqlite_recorder import SqliteApplication
 from adapters.sqlite_writer import SqliteWriter
 from domain.errors import OutcomeUnknown, StoreFailure
-from domain.ports import Batch, Clock, CommitStatus, Probe, Receipt
+from domain.ports import Batch, Clock, Probe, Receipt
+
+#: A command's fingerprint and receipt; None: it is not there.
+Found = tuple[bytes, Receipt] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +95,7 @@ class OpenFile:
             self.reader = ReadingThread(
                 lambda: connect(self.opening),
                 self.name,
+                self.opening.timeout_s,
                 lambda: bool(self.signal),
                 OtherCommits(self.signal),
             )
@@ -103,31 +107,27 @@ class OpenFile:
         """Finish what is queued and close every connection; False if the disk hangs."""
         if not self._started:
             return True
-        if not self.writer.close():
+        if not all((self.writer.close(), self.reader.close())):
             return False
-        self.reader.close()
         self.application.close()
         return True
 
-    def settle(self, batch: Batch) -> Receipt | None:
-        """Find out whether a batch is in the file, and make sure that it stays so.
+    def find(self, batch: Batch) -> Found:
+        """Find out whether a batch is in the file, and make sure that it stays so. Blocks.
 
         Raises:
             OutcomeUnknown: still undecided.
-            CommandConflict: the command is there with other content.
         """
         if not self.writer.busy.acquire(timeout=self.opening.timeout_s):
             raise OutcomeUnknown(batch.session_id, "the commit is still under way; settle it later")
         try:
-            found = self._contend(batch)
+            return self._contend(batch)
         except (sqlite.Error, StoreFailure) as e:
             raise OutcomeUnknown(batch.session_id, f"the store does not answer ({e}); settle it later") from e
         finally:
             self.writer.busy.release()
-        self.writer.unknown.discard(batch.session_id)
-        return commit_rules.found_again(batch, *found, CommitStatus.RECONCILED) if found else None
 
-    def _contend(self, batch: Batch) -> tuple[bytes, Receipt] | None:
+    def _contend(self, batch: Batch) -> Found:
         connection = connect(self.opening)
         try:
             deadline = time.monotonic() + self.opening.timeout_s

@@ -19,8 +19,7 @@ from adapters.answers import in_time
 from adapters.commit_signal import PAGE, CommitListener, Subscription
 from adapters.lease_rules import Instant
 from adapters.sqlite_driver import sqlite
-from adapters.sqlite_jobs import Job
-from adapters.sqlite_writer import GRACE_S
+from adapters.sqlite_jobs import GRACE_S, Job, answered
 from adapters.system import holder_is_dead
 from domain import ids
 from domain.envelope import Fence, Stored
@@ -29,7 +28,7 @@ from domain.errors import (
     StoreReadFailed,
     StoreUnsupported,
 )
-from domain.ports import Batch, Holder, LeaseRow, LeaseStore, Receipt, SessionRow, Snapshot
+from domain.ports import Batch, CommitStatus, Holder, LeaseRow, LeaseStore, Receipt, SessionRow, Snapshot
 
 if TYPE_CHECKING:
     from adapters.sqlite_file import OpenFile
@@ -138,8 +137,15 @@ class SqliteJournal:
     async def settle(self, batch: Batch) -> Receipt | None:
         """Decide an unknown outcome on a new connection; see the port."""
         self._check_usable()
-        seconds = self.file.opening.timeout_s + GRACE_S
-        return await in_time(lambda: self.file.settle(batch), seconds, batch.session_id)
+        writer, session_id = self.file.writer, batch.session_id
+        unknown = writer.unknown.get(session_id)
+        found = await in_time(
+            lambda: self.file.find(batch),
+            lambda: writer.settled(session_id, unknown),
+            self.file.opening.timeout_s + GRACE_S,
+            session_id,
+        )
+        return commit_rules.found_again(batch, *found, CommitStatus.RECONCILED) if found else None
 
     # --- the threads -----------------------------------------------------------------
 
@@ -148,7 +154,7 @@ class SqliteJournal:
         self._check_usable()
         job: Job[sqlite.Connection, T] = Job(read, self._deadline())
         self.file.reader.submit(job)
-        return await job.answer.wait()
+        return await answered(job, self.name)
 
     async def change(
         self, session_id: str, write: Callable[[sqlite.Connection], T], *, appends: bool = False

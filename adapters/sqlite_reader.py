@@ -6,11 +6,12 @@ process crashed, and while another process writes to it. It never writes.
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import anyio
 import anyio.lowlevel
@@ -19,7 +20,8 @@ import anyio.to_thread
 from adapters import lease_rules, sqlite_files, sqlite_rows
 from adapters.lease_rules import Instant
 from adapters.sqlite_driver import sqlite
-from adapters.sqlite_jobs import Job, ReadingThread
+from adapters.sqlite_files import FileKey
+from adapters.sqlite_jobs import Job, ReadingThread, answered
 from adapters.sqlite_view import SqliteView
 from adapters.system import SystemClock, holder_is_dead
 from domain.envelope import Stored
@@ -27,6 +29,8 @@ from domain.limits import STORE_TIMEOUT_S
 from domain.ports import Clock, LeaseRow, Receipt, SessionRow, Snapshot
 
 T = TypeVar("T")
+
+_HANGING: Final[list[SqliteView]] = []
 
 
 class SqliteJournalReader:
@@ -40,8 +44,13 @@ class SqliteJournalReader:
         self._owner_id = owner_id
         self._timeout_s = timeout_s
         self._clock = clock
-        self._thread: ReadingThread[SqliteView] = ReadingThread(lambda: view, self.name)
+        self._thread: ReadingThread[SqliteView] = ReadingThread(lambda: view, self.name, timeout_s)
         self._thread.start()
+
+    @property
+    def key(self) -> FileKey:
+        """Which file it is, for whoever else has it open in this process."""
+        return self._view.key
 
     @property
     def name(self) -> str:
@@ -95,17 +104,24 @@ class SqliteJournalReader:
 
     async def damage(self) -> Sequence[str]:
         """What SQLite's own check of the whole file finds wrong; nothing if it is sound."""
-        return await self._look(sqlite_rows.find_damage)
+        return await self._look(sqlite_rows.find_damage, math.inf)
 
     def close(self) -> None:
         """End the thread and let the file go. Blocks; call it from a worker thread."""
-        self._thread.close()
-        self._view.let_go()
+        if self._thread.close():
+            self._view.let_go()
+        else:
+            _HANGING.append(self._view)  # collected, it would be closed, and hang whoever collects
 
-    async def _look(self, read: Callable[[sqlite.Connection], T]) -> T:
-        job: Job[SqliteView, T] = Job(lambda view: view.look(read), time.monotonic() + self._timeout_s)
+    async def open(self) -> None:
+        """See that there is a journal. It takes as long as it takes: a crashed one may have to be copied."""
+        await self._look(lambda connection: None, math.inf)
+
+    async def _look(self, read: Callable[[sqlite.Connection], T], limit_s: float | None = None) -> T:
+        deadline = time.monotonic() + (self._timeout_s if limit_s is None else limit_s)
+        job: Job[SqliteView, T] = Job(lambda view: view.look(read), deadline)
         self._thread.submit(job)
-        return await job.answer.wait()
+        return await answered(job, self.name)
 
 
 @asynccontextmanager
@@ -134,7 +150,7 @@ async def open_reader(
     view = await _in_thread(lambda: SqliteView(real, timeout_s))
     reader = SqliteJournalReader(real, view, owner_id, timeout_s, clock or SystemClock())
     try:
-        await reader._look(lambda connection: None)
+        await reader.open()
         yield reader
     finally:
         with anyio.CancelScope(shield=True):

@@ -18,7 +18,7 @@ from adapters.commit_signal import CommitSignal
 from adapters.sqlite_connections import Opening
 from adapters.sqlite_driver import FULL, is_busy, primary_code, sqlite
 from adapters.sqlite_errors import write_error
-from adapters.sqlite_jobs import Job
+from adapters.sqlite_jobs import GRACE_S, Job
 from adapters.sqlite_pool import SqliteConnection, SqliteConnectionPool
 from domain.errors import MinutebookError, OutcomeUnknown, StoreTimeout, StoreUnsupported, StoreWriteFailed
 from domain.ports import CommitStatus, Probe, Receipt
@@ -26,16 +26,17 @@ from domain.ports import CommitStatus, Probe, Receipt
 WriteJob = Job[sqlite.Connection, Any]
 Jobs = Sequence[WriteJob]
 
-#: How long after its deadline a caller gets an answer although the disk gave none.
-GRACE_S: Final = 1.0
+#: How often the watch looks for callers whose time is over.
+TICK_S: Final = 0.25
 
 
 class SqliteWriter:
     """The writing thread of one store.
 
     `unknown` holds the sessions whose last commit has an unknown outcome; they
-    are refused. `busy` is held while a group is carried out: who holds it knows
-    that nothing is under way.
+    are refused. What stands beside one tells that outcome from a later one.
+    `busy` is held while a group is carried out: who holds it knows that nothing
+    is under way.
 
     Args:
         pool: gives the connection; a broken one goes back closed.
@@ -47,7 +48,7 @@ class SqliteWriter:
     def __init__(
         self, pool: SqliteConnectionPool, opening: Opening, probe: Probe, signal: CommitSignal
     ) -> None:
-        self.unknown: set[str] = set()
+        self.unknown: dict[str, object] = {}
         self.busy = threading.Lock()
         self._pool = pool
         self._name = name = opening.name
@@ -80,6 +81,11 @@ class SqliteWriter:
         job.answer.refuse(StoreWriteFailed(self._name, "nothing was written: the store is closed"))
         wake([job.answer])
 
+    def settled(self, session_id: str, unknown: object | None) -> None:
+        """Take a session's events again, unless another outcome has become unknown since."""
+        if unknown is not None and self.unknown.get(session_id) is unknown:
+            del self.unknown[session_id]
+
     def close(self) -> bool:
         """Write what is queued, close the connection, end the threads.
 
@@ -89,7 +95,7 @@ class SqliteWriter:
         with self._door:
             self._closed = True
             self._jobs.put(None)
-        self._thread.join(self._timeout_s + GRACE_S)
+        self._thread.join(self._timeout_s + 2 * GRACE_S)
         if self._thread.is_alive():
             return False
         self._ended.set()
@@ -213,8 +219,7 @@ class SqliteWriter:
         # Closed first: from here on this handle cannot bring the commit about.
         self._drop_connection()
         for job in jobs:
-            if job.appends:
-                self.unknown.add(job.session_id)
+            self._fence(job)
             refusal = OutcomeUnknown(job.session_id, f"the commit may have happened ({error}); settle it")
             refusal.__cause__ = error
             job.answer.refuse(refusal)
@@ -233,7 +238,7 @@ class SqliteWriter:
     # --- a disk that hangs -----------------------------------------------------------
 
     def _watch_over(self) -> None:
-        while not self._ended.wait(GRACE_S):
+        while not self._ended.wait(TICK_S):
             overdue = [job for job in list(self._open_jobs) if job.expired(GRACE_S) and not job.answer.done]
             for job in overdue:
                 job.answer.refuse(self._overdue(job))
@@ -244,9 +249,12 @@ class SqliteWriter:
             return StoreTimeout(
                 self._name, "the store was busy all the time; nothing was written. Try again."
             )
-        if job.appends:
-            self.unknown.add(job.session_id)
+        self._fence(job)
         return OutcomeUnknown(job.session_id, "the store has not answered in time; settle it")
+
+    def _fence(self, job: WriteJob) -> None:
+        if job.appends:  # it may be told twice of one commit: given up on, and failed later
+            self.unknown.setdefault(job.session_id, object())
 
     # --- the connection --------------------------------------------------------------
 

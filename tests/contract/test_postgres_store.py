@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, closing
 from dataclasses import replace
 from datetime import datetime
@@ -19,7 +18,6 @@ from minutebook.testing.durable_contract import DurableContract
 from minutebook.testing.postgres_cluster import Cluster
 from minutebook.testing.store_contract import StoreContract
 
-_NUMBERS = itertools.count(1)
 _TABLES = ("events", "sessions", "commands", "snapshots", "blobs")
 
 
@@ -47,6 +45,26 @@ def database_url(postgres_cluster: Cluster) -> str:
 
 
 @pytest.fixture(scope="module")
+def sweeper(database_url: str) -> Iterator[Callable[[PostgresStore], None]]:
+    """What empties a journal. Tables made for each test would cost more than all the tests do."""
+    with psycopg.connect(database_url, autocommit=True) as connection:
+
+        def sweep(store: PostgresStore) -> None:
+            deletions = [f"DELETE FROM {store.schema}.minutebook_{name}" for name in _TABLES]
+            connection.execute("; ".join(deletions).encode())
+
+        yield sweep
+
+
+@pytest.fixture(scope="module")
+def opened_anew(database_url: str) -> PostgresStore:
+    """A journal that is there, and that nobody has open."""
+    store = PostgresStore(database_url, schema="opened_anew")
+    OPEN_DATABASES.leave(OPEN_DATABASES.enter(checked_settings(store)))
+    return store
+
+
+@pytest.fixture(scope="module")
 def kept_open(database_url: str) -> Iterator[PostgresStore]:
     """A journal that somebody in this process has open all the time."""
     store = PostgresStore(database_url, schema="kept_open", clock=ClockOfTheTest())
@@ -58,20 +76,21 @@ def kept_open(database_url: str) -> Iterator[PostgresStore]:
 @pytest.mark.anyio
 @pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])
 class TestPostgresStore(DurableContract, StoreContract):
-    """Under asyncio each test has a schema and connections of its own; under trio all share one
-    journal that is open already, emptied before each test, as sessions in one process do."""
+    """Under asyncio each test opens the journal, with connections of its own; under trio all share
+    one that is open already, as sessions in one process do. Either is emptied before each test."""
 
     store_description: PostgresStore
 
     @pytest.fixture
-    def store_place(self, request: pytest.FixtureRequest, database_url: str, anyio_backend: str) -> None:
-        if anyio_backend == "asyncio":
-            self.store_description = PostgresStore(database_url, schema=f"contract_{next(_NUMBERS)}")
-            return
-        self.store_description = request.getfixturevalue("kept_open")
-        tables = ", ".join(f"kept_open.minutebook_{name}" for name in _TABLES)
-        with psycopg.connect(database_url, autocommit=True) as connection:
-            connection.execute(f"TRUNCATE {tables}".encode())
+    def store_place(
+        self,
+        opened_anew: PostgresStore,
+        kept_open: PostgresStore,
+        sweeper: Callable[[PostgresStore], None],
+        anyio_backend: str,
+    ) -> None:
+        self.store_description = opened_anew if anyio_backend == "asyncio" else kept_open
+        sweeper(self.store_description)
 
     def make_store(self, clock: Clock) -> StoreDescription:
         if isinstance(self.store_description.clock, ClockOfTheTest):

@@ -104,6 +104,7 @@ class Stage:
     servers: Pair
     journal: str
     place: Path
+    pipe: int
 
     @property
     def witness(self) -> Witness:
@@ -123,8 +124,8 @@ class Stage:
         return self.servers[1].start("follow", **files, hours=CLOCKS[schedule.clocks][1], pipe=name)
 
     def go_on(self) -> None:
-        """Let the second worker go on after it has taken over."""
-        (self.place / "pipe").write_bytes(b"now")
+        """Let the second worker go on after it has taken over; it may have ended by itself."""
+        os.write(self.pipe, b"1")
 
 
 @contextmanager
@@ -132,10 +133,12 @@ def stage(servers: Pair, engine: str, cluster: Cluster | None) -> Iterator[Stage
     """A stage of its own, gone afterwards."""
     place = Path(tempfile.mkdtemp(prefix="minutebook-", dir=IN_MEMORY if IN_MEMORY.is_dir() else None))
     os.mkfifo(place / "pipe")
+    pipe = os.open(place / "pipe", os.O_RDWR)  # both ways, so that opening it waits for nobody
     url = cluster.new_database() if engine == "postgres" and cluster is not None else ""
     try:
-        yield Stage(servers, url or str(place / "journal.db"), place)
+        yield Stage(servers, url or str(place / "journal.db"), place, pipe)
     finally:
+        os.close(pipe)
         if url and cluster is not None:
             cluster.drop_database(url)
         shutil.rmtree(place)

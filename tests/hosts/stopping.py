@@ -16,6 +16,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 import anyio
+import anyio.to_thread
 
 import minutebook as mb
 from adapters.sqlite_store import SqliteStore
@@ -251,10 +252,10 @@ async def _work(tell: Tell, session: mb.Session, stop: Stop) -> None:
 
 
 def _told(tell: Tell, main: Any) -> None:
-    """Run it; an end for the want of authority is told, every other error is a failure."""
+    """Run it; an end for the want of authority, or because a call stood still too long, is told."""
     try:
         anyio.run(main)
-    except (mb.errors.Fenced, mb.errors.HandoffError) as error:
+    except (mb.errors.Fenced, mb.errors.HandoffError, mb.errors.StoreFailure) as error:
         tell(refused=error.code)
 
 
@@ -302,7 +303,7 @@ class _Follower:
         self.tell(taken=self.agent.name, tried=True)
         if self.pipe:
             pipe, self.pipe = self.pipe, ""
-            await anyio.Path(pipe).read_bytes()
+            await anyio.to_thread.run_sync(_read_one, pipe)
 
     async def _decide(self) -> None:
         try:
@@ -318,6 +319,11 @@ class _Follower:
             if item.action == mb.Action.RECONCILE_TOOL_OUTCOMES:
                 what = "completed" if item.subject in paid else "cancelled"
                 await coordinator.reconcile_tool_outcome(item.subject, outcome=what, evidence="the witness")
+
+
+def _read_one(pipe: str) -> None:
+    with open(pipe, "rb") as file:
+        file.read(1)
 
 
 def wait_free(tell: Tell, journal: str, hours: float = 0.0) -> None:

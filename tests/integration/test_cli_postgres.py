@@ -193,10 +193,10 @@ def closed_port() -> int:
 
 
 BROKEN = {
-    "wrong password": REFUSED,
+    "wrong password": "STORE_UNSUPPORTED",
     "no server": REFUSED,
     "unknown host": REFUSED,
-    "no such database": REFUSED,
+    "no such database": "STORE_UNSUPPORTED",
     "no tables": "NOT_A_JOURNAL",
     "newer tables": "JOURNAL_FORMAT_NEWER",
 }

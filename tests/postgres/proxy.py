@@ -38,6 +38,7 @@ class Place(StrEnum):
     TERMINATED = "pg_terminate_backend during it"
     RESTARTED = "immediate stop and restart during it"
     HELD = "held back until somebody lets it go"
+    LEFT_BEHIND = "its connection breaks, it is held back until somebody lets it go"
 
 
 @dataclass(slots=True, eq=False)
@@ -50,6 +51,7 @@ class Cut:
         reached: set when the statement is there.
         done: set when the break is complete and the server has decided.
         go_on: for a statement that is held: set it to let the server have it.
+        answered: of one that was held: whether there was a server process left to answer it.
     """
 
     place: Place
@@ -58,6 +60,7 @@ class Cut:
     reached: threading.Event = field(default_factory=threading.Event)
     done: threading.Event = field(default_factory=threading.Event)
     go_on: threading.Event = field(default_factory=threading.Event)
+    answered: bool = False
 
     def wait(self) -> None:
         """Return once it is complete."""
@@ -189,7 +192,7 @@ class _Line:
         self._process_id = 0
         self._prepared: dict[bytes, str] = {}
         # What the server says is given to the client while `passing`, and watched for a frame of these types.
-        self._passing, self._awaited, self._seen = True, b"", threading.Event()
+        self._passing, self._awaited, self._seen, self._came = True, b"", threading.Event(), False
         self._upwards = threading.Thread(target=self._run, name="proxy, to the server", daemon=True)
         self._downwards = threading.Thread(target=self._answer, name="proxy, to the client", daemon=True)
 
@@ -304,9 +307,13 @@ class _Line:
                 self._passing = False
                 self._send(data)
                 cluster.restart("immediate")
-            case Place.HELD:
+            case Place.HELD | Place.LEFT_BEHIND:
+                if cut.place is Place.LEFT_BEHIND:
+                    self._client.shutdown(socket.SHUT_RDWR)
                 assert cut.go_on.wait(PATIENCE_S), "a statement was held and never let go"
-                self._send_and_await(data, b"Z", passing=False)
+                with suppress(OSError):  # a server process that was ended leaves nobody to send it to
+                    self._send_and_await(data, b"Z", passing=False)
+                cut.answered = self._came
 
     def _send_and_await(self, data: bytes, types: bytes, *, passing: bool) -> None:
         self._passing, self._awaited = passing, types
@@ -334,6 +341,7 @@ class _Line:
                 if self._passing:
                     self._client.sendall(frame)
                 if frame[:1] in self._awaited and self._awaited:
+                    self._came = True
                     self._seen.set()
 
 

@@ -71,7 +71,7 @@ async def test_what_cannot_be_entered_says_why_and_leaves_nothing_open(place: Pl
         {"abort_timeout_s": 0},
         {"lease": 30},
         {"tools": [print]},
-        {"context": {"environment": object()}},
+        {"context": {"environment": range(3)}},
         {"system_prompt": 3},
         {"temperature": float("nan")},
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
@@ -15,12 +16,11 @@ from domain.ports import Batch, CommitStatus, Journal, Receipt
 from minutebook.testing.batches import Place, dummy_batch, end_of
 from minutebook.testing.postgres_cluster import Cluster
 from tests.postgres.proxy import Proxy
-from tests.store.unknown import TIMEOUT_S, Engine, PostgresEngine, SqliteEngine, healed
+from tests.store.unknown import OVER_S, TIMEOUT_S, Engine, PostgresEngine, SqliteEngine, healed
+from tests.store.waiting import until
 
 pytestmark = pytest.mark.anyio
 
-#: The watch over the threads looks about once a second.
-GRACE_S = 2.5
 FIRST = dummy_batch(Place.start("session-1"), "c1")
 SECOND = dummy_batch(end_of(FIRST), "c2", [b'{"n":1}', b'{"n":2}'], blobs=[b"blob"], snapshot_state=b"state")
 OTHER = dummy_batch(Place.start("session-2"), "c1")
@@ -147,6 +147,36 @@ async def test_a_store_that_hangs_leaves_it_unknown_until_it_answers(engine: Eng
         assert (await journal.commit(third)).status is CommitStatus.COMMITTED
 
 
+@pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])
+@pytest.mark.parametrize("there", [False, True])
+async def test_what_settling_finds_after_it_was_given_up_changes_nothing(engine: Engine, there: bool) -> None:
+    """Nobody was told: the session stays fenced until somebody has been."""
+    async with engine.store.open() as journal:
+        await made_unknown(engine, journal, there=there)
+        engine.hang()
+        with pytest.raises(OutcomeUnknown):
+            await in_time(journal.settle, SECOND)
+        with anyio.CancelScope() as scope:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(journal.settle, SECOND)
+                await until(lambda: settling() == 2)
+                scope.cancel()
+        engine.heal()
+        await until(lambda: settling() == 0)
+        for batch in (SECOND, dummy_batch(end_of(SECOND if there else FIRST), "c3")):
+            with pytest.raises(OutcomeUnknown):
+                await journal.commit(batch)
+        assert (await journal.settle(SECOND) is not None) is there
+        again = await journal.commit(SECOND)
+        assert again.status is (CommitStatus.REPLAYED if there else CommitStatus.COMMITTED)
+        await check(journal, FIRST, SECOND)
+
+
+def settling() -> int:
+    """How many threads are finding out what became of a commit."""
+    return sum(thread.name.startswith("settles ") for thread in threading.enumerate())
+
+
 async def test_a_commit_in_a_store_that_hangs_ends_in_time(engine: Engine) -> None:
     async with engine.store.open() as journal:
         await journal.commit(FIRST)
@@ -168,4 +198,4 @@ async def in_time(call: Callable[[Batch], Awaitable[object]], batch: Batch) -> N
         try:
             await call(batch)
         finally:
-            assert time.monotonic() - began < TIMEOUT_S + GRACE_S
+            assert time.monotonic() - began < TIMEOUT_S + OVER_S

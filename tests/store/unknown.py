@@ -18,6 +18,8 @@ from tests.store.faults import Faults, faulty
 
 #: Of each engine's store; nothing here may take longer than this and the grace.
 TIMEOUT_S = 0.3
+#: How long after that a call may end: a second, and what a loaded machine takes to let us run.
+OVER_S = 1.0 + 0.5
 
 
 class Engine(Protocol):
@@ -63,12 +65,15 @@ class SqliteEngine:
         self._answering.set()
 
 
-def hanging(kind: type[sqlite.Connection], answering: threading.Event) -> type[sqlite.Connection]:
-    """A connection class that waits in every statement until somebody answers."""
+def hanging(
+    kind: type[sqlite.Connection], answering: threading.Event, only: str = ""
+) -> type[sqlite.Connection]:
+    """A connection class that waits in every statement that begins like this until somebody answers."""
 
     class HangingConnection(kind):  # type: ignore[misc, valid-type]  # a class made by a function
         def execute(self, sql: str, *parameters: Any) -> sqlite.Cursor:
-            answering.wait()
+            if sql.startswith(only):
+                answering.wait()
             found: sqlite.Cursor = super().execute(sql, *parameters)
             return found
 
