@@ -76,6 +76,11 @@ class CommitSignal:
             self._listeners.add(listener)
         return listener
 
+    def session_ids(self) -> set[str]:
+        """The sessions that somebody listens to."""
+        with self._lock:
+            return {each.session_id for each in self._listeners if not each.closed}
+
     def ring(self, session_ids: Iterable[str] | None = None) -> None:
         """Wake the listeners of these sessions; None: of all (somebody else wrote)."""
         wanted = None if session_ids is None else set(session_ids)

@@ -178,13 +178,9 @@ class ThreadHeldLease:
 
     async def release(self) -> None:
         """Stop renewing it and give it back. Once; in a forked process nothing happens."""
-        if self._released or self._process_id != os.getpid():
+        if not self._stop("the lease was given back"):
             return
-        self._released = True
-        self._finish(LeaseLost(self.session_id, "the lease was given back"))
         with anyio.CancelScope(shield=True):
-            if self.task is not None:
-                self.task.cancel()
             try:
                 giving_back = self.leases.release(self.session_id, self.fence)
                 await _within(self.times.store_timeout_s, giving_back, self.session_id)
@@ -193,6 +189,21 @@ class ThreadHeldLease:
             finally:
                 self._row = replace(self.row, lease_id=None)
                 await _in_thread(self.leave)
+
+    async def let_run_out(self) -> None:
+        """Stop renewing it, and leave it to its time."""
+        if self._stop("the lease is not renewed any more"):
+            with anyio.CancelScope(shield=True):
+                await _in_thread(self.leave)
+
+    def _stop(self, why: str) -> bool:
+        if self._released or self._process_id != os.getpid():
+            return False
+        self._released = True
+        self._finish(LeaseLost(self.session_id, why))
+        if self.task is not None:
+            self.task.cancel()
+        return True
 
     # --- on the keeper's loop ---------------------------------------------------------------
 

@@ -14,12 +14,13 @@ import select
 import threading
 from collections.abc import Hashable
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 import psycopg
 
 from adapters.commit_signal import CommitSignal
 from adapters.postgres_connections import Opening, connect
+from adapters.postgres_rows import keepable
 from adapters.postgres_schema import EVENTS_TABLE, Connection
 from domain.errors import MinutebookError
 
@@ -29,9 +30,12 @@ POLL_S: Final = 1.0
 _RETRY_S: Final = 0.1
 #: How much later than the one before it a commit is told at the soonest; those meanwhile go together.
 _BREATH_S: Final = 0.005
-_MAX_JOIN_S: Final = 5.0
+_MAX_JOIN_S: Final = 1.0
 
 _NOTIFY: Final = b"SELECT pg_notify(%(channel)s, x) FROM unnest(%(sessions)s::text[]) AS x"
+_REACHED: Final = (
+    "SELECT session_id, sequence FROM {s}.minutebook_sessions WHERE session_id = ANY(%(sessions)s::text[])"
+)
 _UNHURRIED: Final = b"SET synchronous_commit = off"
 
 
@@ -106,7 +110,7 @@ class CommitEar:
         self._thread: threading.Thread | None = None
         self._wake_read, self._wake_write = os.pipe()
         self._closed = False
-        self._seen: Any = None
+        self._seen: dict[str, int] = {}
 
     def nudge(self) -> None:
         """Begin to listen, if nobody did yet."""
@@ -152,16 +156,18 @@ class CommitEar:
             self._look(connection)
 
     def _look(self, connection: Connection) -> None:
-        """Ring if there is anything new that we were not told of."""
-        if not self._signal:
+        """Ring for sessions with anything new that we were not told of.
+
+        The last position of all events would not show it: a lower one may be committed later.
+        """
+        listening = sorted(each for each in self._signal.session_ids() if keepable(each))
+        if not listening:
             return
-        row = connection.execute(
-            f"SELECT max(notification_id) AS last FROM {self._opening.schema}.{EVENTS_TABLE}".encode(),
-            prepare=True,
-        ).fetchone()
-        if row is not None and row["last"] != self._seen:
-            self._seen = row["last"]
-            self._signal.ring()
+        asked = _REACHED.format(s=self._opening.schema).encode()
+        rows = connection.execute(asked, {"sessions": listening}, prepare=True).fetchall()
+        reached = {row["session_id"]: row["sequence"] for row in rows}
+        self._signal.ring({each for each in reached if reached[each] != self._seen.get(each)})
+        self._seen = reached
 
     def _wait(self, connection: Connection | None, timeout_s: float) -> None:
         poll = select.poll()

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
-from itertools import islice
 from typing import Any, Final
 
 from adapters import lease_rules
@@ -21,6 +20,8 @@ from domain.ports import CommitStatus, LeaseRow, Listing, Receipt, SessionRow, S
 
 #: The largest number that a column can hold.
 MAX_NUMBER: Final = 2**63 - 1
+#: Sessions looked at together for free ones: any number may be held.
+_FREE_PAGE: Final = 100
 _OWNED: Final = "(%(owner)s::text IS NULL OR s.owner_id = %(owner)s::text)"
 _OWNED_SESSION: Final = (
     f"EXISTS (SELECT 1 FROM {{s}}.minutebook_sessions s WHERE s.session_id = %(session)s::text AND {_OWNED})"
@@ -41,7 +42,7 @@ _SESSIONS: Final = (
 _WITH_WORK: Final = (
     "SELECT COALESCE(%(now)s::timestamptz, clock_timestamp()) AS now, s.* FROM {s}.minutebook_sessions s "
     'WHERE s.session_id > %(after)s::text COLLATE "C" AND s.sequence > 0 AND s.owner_id = %(owner)s::text '
-    "AND s.next_action = ANY(%(actions)s::text[]) ORDER BY s.session_id"
+    "AND s.next_action = ANY(%(actions)s::text[]) ORDER BY s.session_id LIMIT %(limit)s"
 )
 _EVENTS: Final = (
     "SELECT originator_version, topic, state, payload, salt, head FROM {s}.minutebook_events "
@@ -114,15 +115,25 @@ def list_free(
     wanted = sorted(each for each in actions if keepable(each))
     if limit <= 0 or not wanted or not keepable(after):
         return []
-    found = _ask(connection, _WITH_WORK, schema, now=now, owner=owner_id, after=after, actions=wanted)
-    free = (row for row in found if lease_rules.is_free(lease_row(row), Instant(row["now"]), holder_is_dead))
-    return [session_row(row) for row in islice(free, limit)]
+    free: list[SessionRow] = []
+    while len(free) < limit:
+        asked = {"now": now, "owner": owner_id, "after": after, "actions": wanted, "limit": _FREE_PAGE}
+        found = _ask(connection, _WITH_WORK, schema, **asked)
+        free += [session_row(row) for row in found if _is_free(row)]
+        if len(found) < _FREE_PAGE:
+            break
+        after = found[-1]["session_id"]
+    return free[:limit]
 
 
 def now(connection: Connection, given: datetime | None) -> datetime:
     """The store's clock: what a test gave, otherwise the database's."""
     moment: datetime = _ask(connection, _CLOCK, "", now=given)[0]["now"]
     return moment.astimezone(UTC)
+
+
+def _is_free(row: dict[str, Any]) -> bool:
+    return lease_rules.is_free(lease_row(row), Instant(row["now"]), holder_is_dead)
 
 
 def read_events(

@@ -173,6 +173,17 @@ class SessionSuspending(Rejected):
         )
 
 
+class RuntimeQuarantined(Rejected):
+    """This handle could not be closed and takes no more work: code of the application does not
+    stop. Nothing was written. Close it again once that code has ended, or leave its block."""
+
+    code = "RUNTIME_QUARANTINED"
+
+    def __init__(self, session_id: str, pending_callbacks: tuple[str, ...]) -> None:
+        self.session_id, self.pending_callbacks = session_id, pending_callbacks
+        super().__init__(f"session {session_id!r} takes no more work: {', '.join(pending_callbacks)} goes on")
+
+
 class StreamError(Rejected):
     """There is nothing to stream, or it would wait for itself. `reason` is a stable word."""
 
@@ -296,7 +307,27 @@ class OutcomeUnknown(Fenced):
     code = "DURABLE_COMMIT_OUTCOME_UNKNOWN"
 
 
-# --- handing a session over --------------------------------------------------
+# --- closing and handing over ------------------------------------------------
+
+
+class CloseError(MinutebookError):
+    """A handle was not closed: code of the application goes on although it was told to stop.
+
+    The lease is kept and nothing new begins. Close it again once that code has ended, or leave
+    the session's block.
+
+    Args:
+        retryable: True: `close` may be called again on this handle.
+        pending_callbacks: calls and questions whose code goes on.
+    """
+
+    code = "SESSION_CLOSE_PENDING_CALLBACKS"
+    retryable: ClassVar[bool] = True
+
+    def __init__(self, session_id: str, pending_callbacks: tuple[str, ...]) -> None:
+        self.session_id, self.pending_callbacks = session_id, pending_callbacks
+        told = f"{', '.join(pending_callbacks)} goes on although told to stop"
+        super().__init__(f"session {session_id!r} was not closed: {told}; close it again once that has ended")
 
 
 class HandoffError(MinutebookError):

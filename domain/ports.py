@@ -313,6 +313,10 @@ class HeldLease(Protocol):
     async def release(self) -> None:
         """Stop renewing it and give it back. A store that cannot be reached lets it run out."""
 
+    async def let_run_out(self) -> None:
+        """Stop renewing it and do not give it back: something of ours may still act. As `release`,
+        this happens once; whichever comes second does nothing."""
+
 
 class LeaseKeeper(Protocol):
     """Keeps leases renewed, whatever the event loop of the application is doing."""

@@ -177,6 +177,12 @@ class Book:
             self.fenced = error
             self.when_fenced(error)
 
+    def broken(self, error: BaseException) -> None:
+        """The same for a defect of ours."""
+        failure = Fenced(self.state.session_id, f"internal error: {error!r}")
+        failure.__cause__ = error
+        self.fence_off(failure)
+
     def check_open(self) -> None:
         """Raise `Fenced` where the book takes no more entries, or its lease is not ours any more."""
         if self.fenced is None and self.held is not None:
@@ -195,6 +201,12 @@ class Book:
         held, self.held = self.held, None
         if held is not None:
             await held.release()
+
+    async def let_run_out(self) -> None:
+        """The same where something may still act: the lease is left to its time."""
+        held, self.held = self.held, None
+        if held is not None:
+            await held.let_run_out()
 
     # --- the writer ---------------------------------------------------------------------------
 

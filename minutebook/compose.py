@@ -187,6 +187,7 @@ def warm_up() -> None:
 
 
 def _world(store: StoreDescription, providers: ProviderRegistry | None) -> World:
+    from adapters.apart import begin_apart
     from adapters.lease_keeper import KEEPER
     from adapters.system import SystemClock, SystemIds
 
@@ -195,7 +196,15 @@ def _world(store: StoreDescription, providers: ProviderRegistry | None) -> World
     registry = ProviderRegistry() if providers is None else providers
     if not isinstance(registry, ProviderRegistry):
         raise InvalidOptions("providers", "an mb.ProviderRegistry, or None", providers)
-    return World(store, lambda given: _provider(given, registry), SystemClock(), SystemIds(), _holder, KEEPER)
+    return World(
+        store,
+        lambda given: _provider(given, registry),
+        SystemClock(),
+        SystemIds(),
+        _holder,
+        KEEPER,
+        begin_apart,
+    )
 
 
 def _provider(given: ProviderConfig | ModelProvider, registry: ProviderRegistry) -> ModelProvider:

@@ -121,7 +121,7 @@ class Flights:
         flight = self._flying.get(subject)
         if flight is None or flight.told:
             return
-        if isinstance(flight.launch, RunTool) and not flight.launch.definition.is_async and reason == "abort":
+        if flight.in_thread and reason == "abort":
             assert flight.ctx is not None
             flight.told = reason
             self._ask_to_stop(subject, flight.ctx)
@@ -136,41 +136,47 @@ class Flights:
         """A launch that is on record as started and will not be made: that much is known."""
         self.landed.append(unmade(launch, reason))
 
-    async def wind_down(self, timeout_s: float) -> None:
+    async def converge(self, reason: str, timeout_s: float) -> tuple[str, ...]:
         """Let everything end: models at once, tools within their time; then cut them off.
 
-        A tool that does not end in time stays on record as started.
-        """
-        await self._let_end("detached", timeout_s)
-        for flight in self._flying.values():
-            flight.cut_off("detached")
-        while self._flying:
-            await self.wait()
-
-    async def converge(self, timeout_s: float) -> tuple[str, ...]:
-        """The same for a handoff; a thread is never left alone, and nothing is waited for without end.
+        A tool that does not end in time stays on record as started. A thread is not left alone,
+        and nothing is waited for without end.
 
         Returns:
             Ids of what goes on all the same. It may end later.
         """
-        await self._let_end("handoff", timeout_s)
-        for flight in self._flying.values():
-            if not isinstance(flight.launch, RunTool) or flight.launch.definition.is_async:
-                flight.cut_off("handoff")
-        await self._until_landed(NOTICE_S)
-        return tuple(sorted(self.running | self.unattended))
-
-    async def _let_end(self, reason: str, timeout_s: float) -> None:
         for subject, flight in self._flying.items():
             if flight.ctx is None:
                 flight.cut_off(reason)
             else:
                 self._ask_to_stop(subject, flight.ctx)
-        await self._until_landed(timeout_s)
+        await self._until(lambda: not self._flying, timeout_s)
+        for flight in self._flying.values():
+            if not flight.in_thread:
+                flight.cut_off(reason)
+        await self._until_noticed()
+        return tuple(sorted(self.running | self.unattended))
 
-    async def _until_landed(self, timeout_s: float) -> None:
+    async def leave(self, reason: str) -> tuple[str, ...]:
+        """Wait no more for what goes on after `converge`.
+
+        Returns:
+            Ids of what may still act.
+        """
+        for flight in self._flying.values():
+            flight.cut_off(reason)
+        await self._until_noticed()
+        for flight in (*self._flying.values(), *self._unattended.values()):
+            self._tasks.leave(flight.scope)
+        return tuple(sorted(self.running | self.unattended))
+
+    async def _until_noticed(self) -> None:
+        flying = self._flying
+        await self._until(lambda: not any(each.scope.cancel_called for each in flying.values()), NOTICE_S)
+
+    async def _until(self, is_so: Callable[[], bool], timeout_s: float) -> None:
         until = self._timer.monotonic() + timeout_s
-        while self._flying and self._timer.monotonic() < until:
+        while not is_so() and self._timer.monotonic() < until:
             await self.wait(until)
 
     def give_up(self, subject: str) -> None:

@@ -63,6 +63,11 @@ class Flight:
     begun: bool = False
     ended: threading.Event = field(default_factory=threading.Event)
 
+    @property
+    def in_thread(self) -> bool:
+        """Whether its code is in a thread, which nothing can end."""
+        return isinstance(self.launch, RunTool) and not self.launch.definition.is_async
+
     def cut_off(self, reason: str) -> None:
         """Cancel it, whatever it is doing."""
         self.told = self.told or reason

@@ -15,7 +15,7 @@ from domain import permission, session, tool
 from domain.decider import HOST, Command, OnCall
 from domain.entry import Entry
 from domain.envelope import Actor
-from domain.errors import ArgumentsRefused, Fenced, InteractionError, MinutebookError, ValueRefused
+from domain.errors import ArgumentsRefused, InteractionError, MinutebookError, ValueRefused
 from domain.limits import MAX_EVENTS_PER_COMMIT
 from domain.model_attempt import Status as Attempt
 from domain.next_steps import Action, Step, Who, evaluating, next_steps
@@ -91,9 +91,7 @@ class Loop:
         except MinutebookError as error:
             self._book.fence_off(error)
         except Exception as error:  # a defect of ours must not look like an end of the session
-            failure = Fenced(self._book.state.session_id, f"internal error: {error!r}")
-            failure.__cause__ = error
-            self._book.fence_off(failure)
+            self._book.broken(error)
         finally:
             self.idle.set()
             self._ended.set()

@@ -41,7 +41,7 @@ from minutebook.parts import Parts
 from minutebook.processes import Processes
 from minutebook.provider_config import ProviderConfig
 from minutebook.session import Session
-from minutebook.tasks import SessionTasks
+from minutebook.tasks import Apart, SessionTasks
 from minutebook.tool_definition import ToolSet
 from projections.projector import Projector
 from projections.transcript import Transcript
@@ -65,6 +65,7 @@ class World:
     ids: IdSource
     holder: Callable[[str | None, str], Holder]
     keeper: LeaseKeeper
+    apart: Apart
 
 
 class OpenSession(AbstractAsyncContextManager[Session]):
@@ -137,9 +138,10 @@ class OpenSession(AbstractAsyncContextManager[Session]):
         announced = announcement(former, held.row, self._config.lease.times().ttl_ms)
         conversation, shown, usage = Conversation(first), Transcript(), Usage()
         book = await self._book(journal, providers, conversation, (shown, usage), held)
-        tasks = SessionTasks()
-        await tasks.open()
+        tasks = SessionTasks(self._world.apart)
+        tasks.when_broken = book.broken
         self._undo.append(tasks.close)
+        await tasks.open()
         tasks.start(book.write, name="writer")
         parts = self._assemble(journal, book, conversation, (shown, usage), providers, tasks)
         tasks.start(_watch, held, book, name="lease")

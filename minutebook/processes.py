@@ -92,6 +92,7 @@ class Processes:
         self._groups: dict[str, _Group] = {}
         self._started = 0
         self._closed: MinutebookError | None = None
+        self._foreground_only: MinutebookError | None = None
 
     @property
     def background(self) -> tuple[BackgroundProcess, ...]:
@@ -110,6 +111,8 @@ class Processes:
         """Begin a process for a call. Arguments as for `ToolContext.start_process`."""
         command = _checked(argv)
         self._may_start()
+        if background and self._foreground_only is not None:
+            raise self._foreground_only.with_traceback(None)
         stdin, stdout, stderr = stdio
         with anyio.CancelScope(shield=True):  # or it could run with nobody who knows of it
             process = await anyio.open_process(
@@ -135,6 +138,10 @@ class Processes:
         """Ask the processes of a call to end, those in the background not."""
         for group in self._of(tool_id):
             group.send(signal.SIGTERM)
+
+    def refuse_background(self, error: MinutebookError) -> None:
+        """Start nothing any more that outlives its call; `error` says why."""
+        self._foreground_only = error
 
     def kill(self, error: MinutebookError) -> None:
         """Kill everything at once, and start nothing more; `error` says why. Nobody is waited for."""

@@ -14,10 +14,8 @@ import anyio
 
 from domain import ids as parse
 from domain import inputs, request
-from domain import session as session_rules
-from domain.decider import CloseSession, Command
+from domain.decider import Command
 from domain.entry import Entry
-from domain.envelope import Actor
 from domain.errors import InteractionError, SessionClosed, StreamError
 from domain.ports import Blob
 from domain.values import Priority
@@ -76,9 +74,7 @@ class Session(SessionReads):
     @property
     def is_closed(self) -> bool:
         """Whether this handle, or the session for good, takes no more work."""
-        session = self._durable.session
-        final = session is not None and session.status is session_rules.Status.CLOSED
-        return self._leaving.left or final
+        return self._leaving.is_closed
 
     @property
     def model(self) -> SessionModel:
@@ -282,7 +278,7 @@ class Session(SessionReads):
         if ending is None or request_id not in (None, ending):
             return
         if active is not None and not active.aborting:
-            await self._do("abort", request.RequestAbort(reason), actor=USER)
+            await self._do("abort", request.RequestAbort(reason))
         self._parts.start()
         while wait and self._parts.book.durable_request == ending:
             self._parts.book.check_open()
@@ -328,24 +324,30 @@ class Session(SessionReads):
         await self._changes.set_budget(budget)
 
     async def close(self, *, final: bool = False, reason: str = "user") -> None:
-        """Leave the session, as the end of its block does; `final` ends it for good.
+        """Leave the session and give its lease back; `final` ends it for good.
 
-        `final` aborts what runs, cancels what is queued and writes `session_closed`.
+        What runs is stopped as at the end of the block. `final` aborts it, cancels what is queued
+        and writes `session_closed`.
+
+        Raises:
+            CloseError: code of the application ignores that it was told to stop; carries what. The
+                lease is kept and nothing new begins (`RuntimeQuarantined`). Call again once that
+                code has ended, or leave the block.
+            StreamError: REENTRANT_WAIT, from inside a tool or handler of this session.
+            Fenced, StoreFailure: with `final`: the end is not durable, or it is not known to be.
         """
         self._check_outside()
         check_option("reason", reason)
         async with self._leaving.one:
             if final and not self.is_closed:
-                self._leaving.check_open()
-                self._leaving.closing = True
-                self._parts.loop.hold()
-                await self.abort(reason)
-                await self._do("close", CloseSession(reason), actor=USER)
-            await self.leave()
+                await self._leaving.end_for_good(self.abort, reason)
+            await self._leaving.close()
 
     async def leave(self) -> None:
-        """Stop at the durable frontier: no end is made up, the next worker goes on from here."""
-        await self._leaving.leave()
+        """What the end of the block does; code that ignores that it was told to stop is left behind."""
+        with anyio.CancelScope(shield=True):
+            async with self._leaving.one:
+                await self._leaving.leave()
 
     async def suspend_for_handoff(self) -> HandoffResult:
         """Stop here, so that another worker goes on at once. For rolling deployments.
@@ -376,11 +378,11 @@ class Session(SessionReads):
             told = "a tool or handler of this session would wait for its own end; call it from outside"
             raise StreamError("REENTRANT_WAIT", told)
 
-    async def _do(self, kind: str, *commands: Command, actor: Actor = USER) -> Sequence[Any]:
+    async def _do(self, kind: str, *commands: Command) -> Sequence[Any]:
         self._check_open()
         entry = self._parts.book.begin()
         for command in commands:
-            entry.add(command, actor)
+            entry.add(command, USER)
         await self._commit(entry, kind, None)
         return entry.events
 

@@ -5,6 +5,7 @@ Not collected by itself. About ten minutes on one core.
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -26,33 +27,46 @@ SEEDS = range(100, 110)
 DAMAGES = 250
 
 
+def told(what: str, outcomes: Counter[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """Print what some damages came to."""
+    ends = ", ".join(f"{times} {end}" for end, times in outcomes.most_common())
+    with capsys.disabled():
+        print(f"\n{what}: {outcomes.total()} damages: {ends}")
+
+
 @pytest.mark.parametrize("name", GOLDEN)
-async def test_every_bit_of_an_export(tmp_path: Path, name: str) -> None:
+async def test_every_bit_of_an_export(tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
     outcomes = await flipped(tmp_path / "e.jsonl", name, 1)
     assert outcomes.keys() <= TYPED | {BROKEN, SAME}
     assert outcomes.total() > 10_000
-    print(name, dict(outcomes))
+    told(f"every bit of the export {name}", outcomes, capsys)
 
 
 async def test_every_cut_of_an_export(tmp_path: Path) -> None:
     await check_cuts(tmp_path / "e.jsonl", 1)
 
 
-async def test_a_database_cut_at_every_97th_byte(tmp_path: Path) -> None:
+async def test_a_database_cut_at_every_97th_byte(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    outcomes = Counter[str]()
     path = await kept_in_file(tmp_path / "j.db", *several())
     whole, written = content(path), rows_of(*several())
     for size in range(0, len(whole), ODD_STEP):
         put(path, whole[:size])
-        assert await examined(path, written) in TYPED | {BROKEN}, f"cut to {size} bytes"
+        outcome = await examined(path, written)
+        assert outcome in TYPED | {BROKEN}, f"cut to {size} bytes"
+        outcomes[outcome] += 1
+    told("a database cut short", outcomes, capsys)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-async def test_scattered_damages_of_a_database(tmp_path: Path, seed: int) -> None:
+async def test_scattered_damages_of_a_database(
+    tmp_path: Path, seed: int, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = await kept_in_file(tmp_path / "j.db", *several())
     written: dict[str, list[Stored]] = rows_of(*several())
     outcomes = await outcomes_of(path, written, DAMAGES, seed)
     assert outcomes.total() == DAMAGES
-    print(seed, dict(outcomes))
+    told(f"scattered damages of a database, seed {seed}", outcomes, capsys)
 
 
 async def test_a_million_small_blocks_end_the_attempt_and_not_the_session() -> None:

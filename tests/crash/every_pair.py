@@ -14,20 +14,33 @@ import pytest
 from minutebook.testing.crash import Ended, every_kill
 from minutebook.testing.fork_server import ForkServer
 from tests.crash.harness import new_life
-from tests.crash.matrix import VARIANTS, Lived, every_point, in_parallel, killed, unharmed
+from tests.crash.matrix import VARIANTS, Lived, Matrix, every_point, in_parallel, killed, unharmed
 from tests.crash.test_two_workers import two_workers
 
 #: The first kills of the pairs, in parts that fail one by one.
 PARTS = 8
 
 
+def told(what: str, lives: int, kills: int, wrong: int, capsys: pytest.CaptureFixture[str]) -> None:
+    """Print what some lives came to."""
+    with capsys.disabled():
+        print(f"\n{what}: {lives} lives, {kills} kills, {wrong} wrong")
+
+
+def told_of(what: str, matrix: Matrix, capsys: pytest.CaptureFixture[str]) -> None:
+    kills = sum(len(lived.kills) for lived in matrix.lives)
+    told(what, len(matrix.lives), kills, len(matrix.wrong), capsys)
+
+
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_every_point(variant: str, servers: list[ForkServer]) -> None:
-    assert every_point(servers, variant).wrong == []
+def test_every_point(variant: str, servers: list[ForkServer], capsys: pytest.CaptureFixture[str]) -> None:
+    matrix = every_point(servers, variant)
+    told_of(f"every point, {variant}", matrix, capsys)
+    assert matrix.wrong == []
 
 
 @pytest.mark.parametrize("part", range(PARTS))
-def test_every_pair(part: int, servers: list[ForkServer]) -> None:
+def test_every_pair(part: int, servers: list[ForkServer], capsys: pytest.CaptureFixture[str]) -> None:
     variant = "as it is"
     matrix = unharmed(servers[0], variant)
     firsts = range(1 + part, len(matrix.points) + 1, PARTS)
@@ -41,12 +54,17 @@ def test_every_pair(part: int, servers: list[ForkServer]) -> None:
 
     for found in in_parallel(len(servers), lives):
         matrix.lives += found
+    told_of(f"every pair, part {part + 1} of {PARTS}", matrix, capsys)
     assert matrix.wrong == []
 
 
 @pytest.mark.parametrize("journal_mode", ["auto", "truncate"])
-def test_every_statement(journal_mode: str, servers: list[ForkServer]) -> None:
+def test_every_statement(
+    journal_mode: str, servers: list[ForkServer], capsys: pytest.CaptureFixture[str]
+) -> None:
     """Killed between the statements of any transaction, those for the lease among them."""
+
+    kills: list[str] = []
 
     def wrong(place: int) -> list[str]:
         found: list[str] = []
@@ -55,6 +73,7 @@ def test_every_statement(journal_mode: str, servers: list[ForkServer]) -> None:
             with new_life(servers[place], journal_mode=journal_mode) as life:
                 ended = life.start(kill_in=("", statement))
                 if ended.killed is not None:
+                    kills.append(str(ended.killed))
                     found.extend(f"{ended.killed}: {w}" for w in life.examine().wrong)
                     life.start().completed()
                     found.extend(
@@ -65,7 +84,9 @@ def test_every_statement(journal_mode: str, servers: list[ForkServer]) -> None:
         assert len(list(every_kill(run, first=1 + place, step=len(servers)))) > 40
         return found
 
-    assert [w for found in in_parallel(len(servers), wrong) for w in found] == []
+    all_wrong = [w for found in in_parallel(len(servers), wrong) for w in found]
+    told(f"every statement, journal mode {journal_mode}", len(kills), len(kills), len(all_wrong), capsys)
+    assert all_wrong == []
 
 
 def seconds(server: ForkServer, variant: str, first: int) -> list[Lived]:
@@ -79,5 +100,10 @@ def seconds(server: ForkServer, variant: str, first: int) -> list[Lived]:
 
 
 @pytest.mark.parametrize("seed", range(100, 200))
-def test_two_workers_that_are_killed_at_random(seed: int, servers: list[ForkServer]) -> None:
-    two_workers(seed, servers)
+def test_two_workers_that_are_killed_at_random(
+    seed: int, servers: list[ForkServer], capsys: pytest.CaptureFixture[str]
+) -> None:
+    ends = two_workers(seed, servers)
+    kills = sum(ended.killed is not None for ended in ends)
+    with capsys.disabled():
+        print(f"\ntwo workers, seed {seed}: {len(ends)} lives, {kills} kills")

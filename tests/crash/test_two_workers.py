@@ -87,13 +87,18 @@ def test_two_workers_that_are_killed_at_random(seed: int, servers: list[ForkServ
     two_workers(seed, servers)
 
 
-def two_workers(seed: int, servers: list[ForkServer]) -> None:
-    """Let two workers have a session to its end; nothing is lost, no effect happens twice."""
+def two_workers(seed: int, servers: list[ForkServer]) -> list[Ended]:
+    """Let two workers have a session to its end; nothing is lost, no effect happens twice.
+
+    Returns:
+        How each of their lives ended.
+    """
     with new_life(servers[0], on_lost_attempt="retry") as life:
-        in_parallel(2, lambda place: work_until_closed(life.seen_by(servers[place]), seed * 2 + place))
+        ends = in_parallel(2, lambda place: work_until_closed(life.seen_by(servers[place]), seed * 2 + place))
         end = life.examine(finished=True)
         assert (end.wrong, end.plan) == ([], [("none", "s-crash")])
         assert end.events.count("session_closed") == 1
+    return [ended for each in ends for ended in each]
 
 
 def work_until_closed(life: Life, seed: int) -> list[Ended]:

@@ -122,6 +122,6 @@ def test_the_oldest_python_is_the_same_everywhere() -> None:
     assert "(3, 11)" in (ROOT / "Makefile").read_text()
 
 
-@pytest.mark.parametrize("link", re.findall(r"\]\(([^)#:]+)\)", README))
+@pytest.mark.parametrize("link", sorted({*re.findall(r"\]\(([^)#:]+)\)", README)}))
 def test_links_lead_somewhere(link: str) -> None:
     assert (ROOT / link).exists()

@@ -1,7 +1,6 @@
 """One schedule: a worker stands still at a moment, another one follows, the first one wakes, or not.
 
-Real processes, real time (a lease of one second). Everything is held against the journal,
-verified, and against a witness outside of it.
+Real processes, real time (a lease of one second). What it left is judged in `outcomes.py`.
 """
 
 from __future__ import annotations
@@ -10,91 +9,29 @@ import os
 import shutil
 import signal
 import tempfile
+import threading
 import time
-from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
-from itertools import product
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-import anyio
-
-import minutebook as mb
-from domain.envelope import Recorded
-from domain.errors import StoreTimeout
-from domain.ports import StoreDescription
 from minutebook.testing.crash import Ended, Witness
 from minutebook.testing.fork_server import ForkServer, Running
-from minutebook.testing.looking import journal_of
 from minutebook.testing.postgres_cluster import Cluster
 from tests.crash.harness import IN_MEMORY
 from tests.crash.matrix import in_parallel
-from tests.hosts.stopping import MOMENTS, SESSION, TTL_S
+from tests.hosts.outcomes import CLOCKS, Outcome, Schedule, examined
 
 PROGRAM: Final = Path(__file__).with_name("stopping.py")
-#: When the first worker is woken. "never": it is killed at the end.
-WAKES: Final = ("in time", "too late", "after takeover", "after the end", "never")
-#: (hours of the first worker's clock, of the second one's, what the first one's jumps by meanwhile).
-CLOCKS: Final = {
-    "right": (0.0, 0.0, 0.0),
-    "first ahead": (1.0, 0.0, 0.0),
-    "first behind": (-1.0, 0.0, 0.0),
-    "second ahead": (0.0, 1.0, 0.0),
-    "second behind": (0.0, -1.0, 0.0),
-    "set back": (0.0, 0.0, -1.0),
-}
 #: The server of the first worker, that of the second one.
 Pair = tuple[ForkServer, ForkServer]
-ENDS: Final = ("request_completed", "request_failed", "request_interrupted", "request_superseded")
-#: How long after the stop somebody may still be refused.
-REFUSED_S: Final = TTL_S + 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class Schedule:
-    """What happens. `engine`: sqlite or postgres."""
-
-    engine: str
-    moment: str
-    wake: str
-    clocks: str = "right"
-
-    def __str__(self) -> str:
-        return f"{self.engine}: stopped at {self.moment}, woken {self.wake}, clocks {self.clocks}"
-
-    @property
-    def holds_the_lock(self) -> bool:
-        """Whether the first worker stands inside a transaction that keeps everybody else from writing."""
-        return self.engine == "sqlite" and self.moment == "transaction"
-
-
-def matrix(engine: str) -> list[Schedule]:
-    """Every moment, every wake, every clock."""
-    return [Schedule(engine, *each) for each in product(MOMENTS, WAKES, CLOCKS)]
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What came of a schedule.
-
-    Args:
-        takeover_s: from the stop to the second worker's lease; None where that is not what is measured.
-        refused_s: from the stop to the last look of the second worker that found the session held.
-        refused: what the first one was told after it woke.
-        timeouts: how often the second one's store said that it was busy.
-        stale: events under a token lower than one before them. doubled: effects of one call twice.
-    """
-
-    schedule: Schedule
-    takeover_s: float | None
-    refused_s: float
-    refused: list[str]
-    timeouts: int
-    stale: int
-    doubled: int
-    wrong: list[str] = field(default_factory=list)
+#: What a schedule may take. They take three seconds; on a busy machine ten.
+LIMIT_S: Final = 60.0
+LAST_WORDS_S: Final = 1.0
+#: Lines of each process that are shown when something is wrong.
+MOST_LINES: Final = 12
 
 
 @dataclass(slots=True)
@@ -105,6 +42,7 @@ class Stage:
     journal: str
     place: Path
     pipe: int
+    children: list[Running] = field(default_factory=list)
 
     @property
     def witness(self) -> Witness:
@@ -115,17 +53,52 @@ class Stage:
         """The worker that stops."""
         hours, _, step = CLOCKS[schedule.clocks]
         files = {"journal": self.journal, "witness": str(self.place / "witness")}
-        return self.servers[0].start("stopped", **files, moment=schedule.moment, hours=hours, step_hours=step)
+        return self._start(0, "stopped", **files, moment=schedule.moment, hours=hours, step_hours=step)
 
     def second(self, schedule: Schedule, pipe: bool = False) -> Running:
         """The worker that follows."""
         files = {"journal": self.journal, "witness": str(self.place / "witness")}
         name = str(self.place / "pipe") if pipe else ""
-        return self.servers[1].start("follow", **files, hours=CLOCKS[schedule.clocks][1], pipe=name)
+        return self._start(1, "follow", **files, hours=CLOCKS[schedule.clocks][1], pipe=name)
+
+    def wait_free(self, schedule: Schedule) -> None:
+        """Return once nobody holds the session any more, as the second worker sees it."""
+        hours = CLOCKS[schedule.clocks][1]
+        self._start(1, "wait_free", journal=self.journal, hours=hours).ended().completed()
+
+    def _start(self, server: int, function: str, **arguments: Any) -> Running:
+        self.children.append(self.servers[server].start(function, **arguments))
+        return self.children[-1]
 
     def go_on(self) -> None:
         """Let the second worker go on after it has taken over; it may have ended by itself."""
         os.write(self.pipe, b"1")
+
+    def end_all(self, over: threading.Event) -> None:
+        """End what still runs, and have it say where it was; for another thread than the one that waits."""
+        over.set()
+        for number in (signal.SIGABRT, signal.SIGCONT, signal.SIGKILL):
+            for server in self.servers:
+                if (child := server.running) is not None:
+                    with suppress(ProcessLookupError):
+                        os.kill(child.process_id, number)
+            time.sleep(LAST_WORDS_S if number == signal.SIGCONT else 0)
+
+    def clear(self) -> None:
+        """Leave nothing running."""
+        for server in self.servers:
+            if (child := server.running) is not None:
+                child.kill()
+                child.ended()
+
+
+@contextmanager
+def pairs_of_servers(count: int) -> Iterator[list[Pair]]:
+    """Pairs of servers that have imported the workers, and what a worker loads when it opens a session."""
+    warm = ["minutebook.testing.warm", "adapters.postgres_store"]
+    with ExitStack() as stack:
+        servers = [stack.enter_context(ForkServer(PROGRAM, preload=warm)) for _ in range(2 * count)]
+        yield list(zip(servers[::2], servers[1::2], strict=True))
 
 
 @contextmanager
@@ -146,35 +119,35 @@ def stage(servers: Pair, engine: str, cluster: Cluster | None) -> Iterator[Stage
 
 def play_all(schedules: Sequence[Schedule], pairs: Sequence[Pair], cluster: Cluster | None) -> list[Outcome]:
     """Play many schedules, as many at a time as there are pairs of servers."""
+    left = iter(enumerate(schedules))
+    found: dict[int, Outcome] = {}
 
-    def some(place: int) -> list[Outcome]:
-        outcomes = []
-        for schedule in schedules[place :: len(pairs)]:
+    def some(place: int) -> None:
+        for number, schedule in left:  # whoever is free takes the next one
             with stage(pairs[place], schedule.engine, cluster) as on:
-                outcomes.append(play(schedule, on))
-        return outcomes
+                found[number] = play(schedule, on)
 
-    found = in_parallel(len(pairs), some)
-    return [found[n % len(pairs)][n // len(pairs)] for n in range(len(schedules))]
+    in_parallel(len(pairs), some)
+    return [found[number] for number in range(len(schedules))]
 
 
-def play(schedule: Schedule, on: Stage) -> Outcome:
-    """Play a schedule, and look at what it left."""
-    first = on.first(schedule)
-    first.wait_for("at")
-    until_stopped(first.process_id)
-    stopped_at = time.monotonic()
-    play_it = {
-        "in time": _in_time,
-        "too late": _too_late,
-        "after takeover": _after_takeover,
-        "after the end": _after_the_end,
-        "never": _never,
-    }[schedule.wake]
-    taken_at, ended, other = play_it(schedule, on, first)
-    takeover_s = taken_at - stopped_at if taken_at is not None else None
-    refused_s = max((began - stopped_at for began in other.told("conflict")), default=0.0)
-    return _examined(schedule, on, takeover_s, refused_s, ended, other)
+def play(schedule: Schedule, on: Stage, limit_s: float = LIMIT_S) -> Outcome:
+    """Play a schedule, and look at what it left. One that does not end is ended, and is wrong."""
+    over = threading.Event()
+    limit = threading.Timer(limit_s, on.end_all, [over])
+    limit.start()
+    try:
+        outcome = examined(schedule, on.journal, on.witness, *_PLAY[schedule.wake](schedule, on))
+    except AssertionError as error:
+        outcome = Outcome(schedule, wrong=[str(error).strip()])
+    finally:
+        limit.cancel()
+        on.clear()
+    if over.is_set():
+        outcome.wrong.append(f"it did not end within {limit_s} s")
+    if outcome.wrong:
+        outcome.wrong.append(f"what was told: {[child.said[-MOST_LINES:] for child in on.children]}")
+    return outcome
 
 
 def until_stopped(process_id: int) -> None:
@@ -183,153 +156,75 @@ def until_stopped(process_id: int) -> None:
         time.sleep(0.001)
 
 
-#: When the second one had the session (None: not measured), and how both ended.
-Played = tuple[float | None, Ended, Ended]
+#: How both ended.
+Played = tuple[Ended, Ended]
 
 
-def _in_time(schedule: Schedule, on: Stage, first: Running) -> Played:
+def _stopped(schedule: Schedule, on: Stage) -> Running:
+    first = on.first(schedule)
+    first.wait_for("at")
+    until_stopped(first.process_id)
+    return first
+
+
+def _in_time(schedule: Schedule, on: Stage) -> Played:
+    first = _stopped(schedule, on)
     if schedule.holds_the_lock:
-        first.kill(signal.SIGCONT)
-        ended = first.ended()
-        return None, ended, on.second(schedule).ended()
+        return _woken(first), on.second(schedule).ended()
     second = on.second(schedule)
     second.wait_for("tried")  # on a busy machine the lease may have run out by then
-    first.kill(signal.SIGCONT)
-    return None, first.ended(), second.ended()
+    return _woken(first), second.ended()
 
 
-def _too_late(schedule: Schedule, on: Stage, first: Running) -> Played:
-    on.servers[1].run("wait_free", journal=on.journal, hours=CLOCKS[schedule.clocks][1]).completed()
-    first.kill(signal.SIGCONT)
-    ended = first.ended()
-    return None, ended, on.second(schedule).ended()
+def _too_late(schedule: Schedule, on: Stage) -> Played:
+    first = _stopped(schedule, on)
+    on.wait_free(schedule)
+    return _woken(first), on.second(schedule).ended()
 
 
-def _after_takeover(schedule: Schedule, on: Stage, first: Running) -> Played:
+def _after_takeover(schedule: Schedule, on: Stage) -> Played:
+    first = _stopped(schedule, on)
     second = on.second(schedule, pipe=True)
     if schedule.holds_the_lock:
         second.wait_for("timeout")
-        first.kill(signal.SIGCONT)
-        ended = first.ended()
+        ended = _woken(first)
         second.wait_for("taken")
-        on.go_on()
-        return None, ended, second.ended()
-    second.wait_for("taken")
-    taken_at = time.monotonic()
-    first.kill(signal.SIGCONT)
-    ended = first.ended()
+    else:
+        second.wait_for("taken")
+        ended = _woken(first)
     on.go_on()
-    return taken_at, ended, second.ended()
+    return ended, second.ended()
 
 
-def _after_the_end(schedule: Schedule, on: Stage, first: Running) -> Played:
+def _after_the_end(schedule: Schedule, on: Stage) -> Played:
+    first = _stopped(schedule, on)
     second = on.second(schedule)
     if schedule.holds_the_lock:
         second.wait_for("timeout")
-        first.kill(signal.SIGCONT)
-        return None, first.ended(), second.ended()
-    second.wait_for("taken")
-    taken_at = time.monotonic()
+        return _woken(first), second.ended()
     other = second.ended()
-    first.kill(signal.SIGCONT)
-    return taken_at, first.ended(), other
+    return _woken(first), other
 
 
-def _never(schedule: Schedule, on: Stage, first: Running) -> Played:
+def _never(schedule: Schedule, on: Stage) -> Played:
+    first = _stopped(schedule, on)
     second = on.second(schedule)
     if schedule.holds_the_lock:
         second.wait_for("timeout")
-        first.kill()
-        return None, first.ended(), second.ended()
-    second.wait_for("taken")
-    taken_at = time.monotonic()
+        return _woken(first, signal.SIGKILL), second.ended()
     other = second.ended()
-    first.kill()
-    return taken_at, first.ended(), other
+    return _woken(first, signal.SIGKILL), other
 
 
-# --- what it left ------------------------------------------------------------------------------
+def _woken(first: Running, by: signal.Signals = signal.SIGCONT) -> Ended:
+    first.kill(by)
+    return first.ended()
 
 
-def _examined(
-    schedule: Schedule, on: Stage, takeover_s: float | None, refused_s: float, ended: Ended, other: Ended
-) -> Outcome:
-    store: StoreDescription = mb.postgres(on.journal) if "://" in on.journal else mb.sqlite(on.journal)
-    events = anyio.run(journal_of, store, SESSION)
-    lines = on.witness.lines()
-    effects = Counter(line[0] for line in lines if line[1] == "pay")
-    outcome = Outcome(
-        schedule,
-        takeover_s,
-        refused_s,
-        ended.told("refused"),
-        len(other.told("timeout")),
-        stale_events(events),
-        sum(times > 1 for times in effects.values()),
-    )
-    outcome.wrong.extend(_wrong(outcome, events, lines, ended, other))
-    return outcome
-
-
-def stale_events(events: Sequence[Recorded]) -> int:
-    """Events under a token lower than one before them."""
-    highest, found = 0, 0
-    for event in events:
-        token = event.recorded_by.token if event.recorded_by else 0
-        found += token < highest
-        highest = max(token, highest)
-    return found
-
-
-def _wrong(
-    outcome: Outcome,
-    events: Sequence[Recorded],
-    lines: Sequence[tuple[str, ...]],
-    ended: Ended,
-    other: Ended,
-) -> Iterator[str]:
-    schedule = outcome.schedule
-    if outcome.stale or outcome.doubled:
-        yield f"{outcome.stale} stale events, {outcome.doubled} effects twice"
-    # Not the takeover itself: on a busy machine the second worker may look too late by itself.
-    if outcome.takeover_s is not None and outcome.refused_s > REFUSED_S:
-        yield f"the session was still held {outcome.refused_s:.2f} s after its holder had stopped"
-    if ended.returncode not in (0, -signal.SIGKILL if schedule.wake == "never" else 0):
-        yield f"the first worker ended with {ended}"
-    if other.returncode != 0:
-        yield f"the second worker ended with {other}"
-    if any(code != StoreTimeout.code for code in other.told("timeout")):
-        yield f"a lock that was held was told as {other.told('timeout')}"
-    if schedule.holds_the_lock and schedule.wake not in ("in time", "too late") and not outcome.timeouts:
-        yield "nobody was told that the file is locked"
-    yield from _wrong_inputs(events, ended)
-    yield from _wrong_asks(lines)
-    if schedule.wake in ("too late", "after takeover", "after the end"):
-        yield from _wrong_after_waking(schedule, lines, ended)
-
-
-def _wrong_inputs(events: Sequence[Recorded], ended: Ended) -> Iterator[str]:
-    accepted = [e.data.input_id for e in events if e.type == "input_accepted"]
-    requests = {e.request_id: e.data.input_id for e in events if e.type == "request_accepted"}
-    ends = Counter(requests[e.request_id] for e in events if e.type in ENDS)
-    if len(set(accepted)) != len(accepted) or not set(ended.told("receipt")) <= set(accepted):
-        yield f"receipts {ended.told('receipt')}, accepted {accepted}"
-    if ends != Counter(accepted):
-        yield f"accepted {accepted}, ended {dict(ends)}"
-
-
-def _wrong_asks(lines: Sequence[tuple[str, ...]]) -> Iterator[str]:
-    for attempt, times in Counter(line[0] for line in lines if line[1] == "asked").items():
-        if times > 1:
-            yield f"the model was asked {attempt} {times} times"
-
-
-def _wrong_after_waking(schedule: Schedule, lines: Sequence[tuple[str, ...]], ended: Ended) -> Iterator[str]:
-    """Who wakes without authority writes nothing, and begins nothing: no model, no tool."""
-    done = [line for line in lines if line[2:] == ("first", "awake")]
-    # What had begun before cannot be called back: the tool stood right before its effect.
-    allowed = 1 if schedule.moment == "before effect" else 0
-    if len(done) > allowed:
-        yield f"after it woke without authority, the first worker did {done}"
-    if not ended.told("refused"):
-        yield f"after it woke without authority, the first worker was told nothing: {ended}"
+_PLAY: Final[dict[str, Callable[[Schedule, Stage], Played]]] = {
+    "in time": _in_time,
+    "too late": _too_late,
+    "after takeover": _after_takeover,
+    "after the end": _after_the_end,
+    "never": _never,
+}

@@ -10,9 +10,10 @@ import signal
 import threading
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any, Final
 
 import anyio
@@ -43,6 +44,10 @@ MOMENTS: Final = (
     "heartbeat",
     "handoff",
 )
+
+
+#: Two of them: around the COMMIT, in the thread that carries it out.
+IN_COMMIT: Final = ("transaction", "committed")
 
 
 # --- the clock of a host -----------------------------------------------------------------
@@ -85,12 +90,19 @@ class Stop:
     #: Set while the commit that the moment is about is under way.
     armed: str = ""
     awake: bool = False
+    #: Held while the lease is renewed. Who stops in that moment stands in a transaction, whatever it does.
+    renewing: threading.Lock = field(default_factory=threading.Lock)
 
     def at(self, moment: str) -> None:
         """Stop here if this is the moment."""
         if moment != self.moment or self.awake:
             return
-        self.tell(at=moment)
+        # Around a COMMIT it is the writing thread itself that stops, and a renewal waits behind it.
+        with nullcontext() if moment in IN_COMMIT else self.renewing:
+            self._stand_still(moment)
+
+    def _stand_still(self, moment: str) -> None:
+        self.tell(at=moment, stopped=time.monotonic())
         # To this thread: the process would be stopped by whichever thread the kernel wakes, too late.
         signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
         self.awake = True
@@ -102,7 +114,7 @@ class Stop:
         """The store's probe: around the COMMIT, in the thread that carries it out."""
         if self.armed == point:
             self.armed = ""
-            self.at({"before_commit": "transaction", "after_commit": "committed"}[point])
+            self.at(IN_COMMIT[1] if point == "after_commit" else IN_COMMIT[0])
 
 
 class StoppingGate(Gate):
@@ -161,7 +173,8 @@ class _StoppingLeases:
 
     async def renew(self, *arguments: Any) -> Any:
         self._stop.at("heartbeat")
-        return await self._inner.renew(*arguments)
+        with self._stop.renewing:  # on a thread of its own: nobody's event loop waits here
+            return await self._inner.renew(*arguments)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
@@ -295,12 +308,15 @@ class _Follower:
             except mb.errors.SessionNotFound:
                 pass
             except mb.RecoveryRequired:
-                await self._decide()
+                try:
+                    await self._decide()
+                except mb.errors.StoreTimeout as timeout:
+                    self.tell(timeout=timeout.code)
             self.tell(tried=began)
             await anyio.sleep(POLL_S)
 
     async def _taken(self) -> None:
-        self.tell(taken=self.agent.name, tried=True)
+        self.tell(taken=time.monotonic(), tried=True, kept_waiting=kept_waiting_s())
         if self.pipe:
             pipe, self.pipe = self.pipe, ""
             await anyio.to_thread.run_sync(_read_one, pipe)
@@ -319,6 +335,15 @@ class _Follower:
             if item.action == mb.Action.RECONCILE_TOOL_OUTCOMES:
                 what = "completed" if item.subject in paid else "cancelled"
                 await coordinator.reconcile_tool_outcome(item.subject, outcome=what, evidence="the witness")
+
+
+def kept_waiting_s() -> float:
+    """How long the threads of this process were ready to run, and the machine was busy with others."""
+    waited = 0
+    for thread in Path("/proc/self/task").iterdir():
+        with suppress(OSError):  # it ended meanwhile
+            waited += int((thread / "schedstat").read_text().split()[1])
+    return waited / 1e9
 
 
 def _read_one(pipe: str) -> None:

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 import pytest
 
 from minutebook.testing.postgres_cluster import Cluster
-from tests.hosts.schedules import Outcome, Pair, Schedule, matrix, play_all
+from tests.hosts.outcomes import TAKEN_S, Outcome, Schedule, matrix, wrong_takeover
+from tests.hosts.schedules import Pair, play, play_all, stage
 from tests.hosts.stopping import MOMENTS
 
 ON_A_FILE = [
@@ -52,6 +53,22 @@ def test_a_worker_that_stood_still_on_one_file(schedule: Schedule, on_a_file: Ou
 @pytest.mark.parametrize("schedule", ON_A_SERVER, ids=str)
 def test_a_worker_that_stood_still_on_one_server(schedule: Schedule, on_a_server: Outcomes) -> None:
     assert on_a_server[schedule].wrong == []
+
+
+def test_a_schedule_that_does_not_end_is_ended_and_says_what_was_told(pairs: list[Pair]) -> None:
+    schedule = Schedule("sqlite", "model", "after takeover")
+    with stage(pairs[0], "sqlite", None) as on:
+        stuck = play(schedule, on, limit_s=0.2)
+    assert "it did not end within 0.2 s" in stuck.wrong
+    assert "'stopped'" in stuck.wrong[-1]
+    with stage(pairs[0], "sqlite", None) as on:
+        assert play(schedule, on).wrong == []
+
+
+def test_a_takeover_that_is_too_late_is_wrong_whatever_the_load_is() -> None:
+    schedule = Schedule("sqlite", "model", "never")
+    late, in_time = Outcome(schedule, TAKEN_S + 0.6, 0.5), Outcome(schedule, TAKEN_S + 0.4, 0.5)
+    assert [len([*wrong_takeover(o)]) for o in (late, in_time, Outcome(schedule))] == [1, 0, 1]
 
 
 def test_the_long_run_plays_what_was_promised() -> None:

@@ -177,6 +177,29 @@ def test_a_server_journal_is_not_copied_with_backup(
     assert not (tmp_path / "copy.db").exists()
 
 
+@pytest.mark.parametrize("dry", [False, True])
+@pytest.mark.parametrize("child", [False, True])
+def test_migrating_a_server_s_journal_says_that_there_is_nothing_to_do(
+    postgres_cluster: Cluster, url: str, dry: bool, child: bool
+) -> None:
+    rows = "SELECT s.*, s.xmin::text FROM minutebook.minutebook_sessions s ORDER BY session_id"
+    before = postgres_cluster.execute(rows, url=url)
+    events = sum(len(scenario.rows()) for scenario in (asking(), lost_payment(), three_calls()))
+    found = said(postgres_cluster, "migrate", url, *(["--dry-run"] if dry else []), child=child)
+    told = f"{shown(url)}: format 1, up to date (3 sessions, {events} events); there is nothing to do\n"
+    assert (found.code, found.out, found.err) == (0, told, "")
+    assert postgres_cluster.execute(rows, url=url) == before
+
+
+def test_a_server_s_journal_without_sessions_or_in_another_schema_is_migrated_as_well(
+    postgres_cluster: Cluster, postgres_url: str
+) -> None:
+    fill(postgres_url)
+    fill(postgres_url, asking(), schema="team")
+    assert "(0 sessions, 0 events)" in said(postgres_cluster, "migrate", postgres_url).out
+    assert "(1 sessions, " in said(postgres_cluster, "migrate", f"{postgres_url}#team").out
+
+
 # --- what can be wrong ------------------------------------------------------------------------
 
 
@@ -226,6 +249,7 @@ LOOKS = (
     ("replay", "s-ask"),
     ("timeline", "s-ask"),
     ("export",),
+    ("migrate",),
     ("reconcile", "s-ask", "automatic"),
 )
 

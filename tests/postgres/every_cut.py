@@ -10,8 +10,9 @@ import pytest
 
 from minutebook.testing.postgres_cluster import Cluster
 from tests.postgres.cutting import LEAVES, Tally, bench
+from tests.postgres.held import session_that_ended_with_a_held_commit, session_with_a_held_commit
 from tests.postgres.proxy import Place
-from tests.postgres.test_cut_sessions import cut_session
+from tests.postgres.test_cut_sessions import Sessions, cut_session
 from tests.session.test_store_faults import COMMITS
 
 pytestmark = pytest.mark.anyio
@@ -35,9 +36,41 @@ async def test_every_commit_of_a_long_session(
 
 @pytest.mark.parametrize("place", LEAVES)
 async def test_every_commit_of_a_real_session(own_cluster: Cluster, place: Place, numbers: list[str]) -> None:
-    resumed = 0
-    for boundary in range(1, COMMITS + 1):
-        url = own_cluster.new_database()
-        resumed += await cut_session(own_cluster, url, place, boundary)
-        own_cluster.drop_database(url)
-    numbers.append(f"{place}: {COMMITS} sessions, {resumed} ended in an error and were resumed, 0 lost")
+    sessions = Sessions()
+    try:
+        for boundary in range(1, COMMITS + 1):
+            url = own_cluster.new_database()
+            await cut_session(own_cluster, url, place, boundary, sessions)
+            own_cluster.drop_database(url)
+    finally:
+        numbers.append(f"{place}: {sessions}")
+    assert (sessions.played, sessions.lost, sessions.doubled) == (COMMITS, 0, 0)
+
+
+@pytest.mark.parametrize("late", ["at once", "at the end"])
+async def test_every_commit_of_a_real_session_held_up(
+    own_cluster: Cluster, late: str, numbers: list[str]
+) -> None:
+    sessions, settled = Sessions(), 0
+    try:
+        for boundary in range(1, COMMITS + 1):
+            url = own_cluster.new_database()
+            settled += await session_with_a_held_commit(
+                own_cluster, url, boundary, sessions, at_once=late == "at once"
+            )
+            own_cluster.drop_database(url)
+    finally:
+        numbers.append(f"held up, delivered {late}: {sessions}; {settled} commits settled and made again")
+    assert (sessions, settled) == (Sessions(COMMITS), COMMITS)
+
+
+async def test_every_commit_that_an_ended_session_left(own_cluster: Cluster, numbers: list[str]) -> None:
+    sessions = Sessions()
+    try:
+        for boundary in range(1, COMMITS + 1):
+            url = own_cluster.new_database()
+            await session_that_ended_with_a_held_commit(own_cluster, url, boundary, sessions)
+            own_cluster.drop_database(url)
+    finally:
+        numbers.append(f"held up, delivered after another worker went on: {sessions}")
+    assert sessions == Sessions(COMMITS, resumed=COMMITS)

@@ -5,14 +5,16 @@ Whatever happens, both requests end well, nobody pays twice, and the journal is 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import anyio
 import pytest
 
 from adapters.postgres_store import PostgresStore
+from domain.envelope import Recorded
 from domain.errors import Fenced, MinutebookError, StoreFailure
 from minutebook import stream_events as se
 from minutebook.testing.faulty_store import FaultyStore
@@ -62,8 +64,38 @@ async def error_of(played: Awaitable[None]) -> MinutebookError | None:
     return None
 
 
-async def cut_session(cluster: Cluster, url: str, cutting: Cutting, boundary: int) -> bool:
-    """A session whose connection breaks in its n-th commit; True if it ended in an error and was resumed."""
+@dataclass(slots=True)
+class Sessions:
+    """What became of many sessions.
+
+    Args:
+        resumed: those that ended in an error and were resumed.
+        lost: inputs that were accepted and whose request has not ended well.
+        doubled: payments beyond the first one.
+    """
+
+    played: int = 0
+    resumed: int = 0
+    lost: int = 0
+    doubled: int = 0
+
+    def add(self, events: Sequence[Recorded], hands: Hands, *, resumed: bool) -> None:
+        """Count one that has come to its end."""
+        accepted = {e.data.input_id for e in events if e.type == "input_accepted"}
+        completed = sum(e.type == "request_completed" for e in events)
+        self.played += 1
+        self.resumed += resumed
+        self.lost += len({"i1", "i2"} | accepted) - completed
+        self.doubled += max(0, hands.done.count("rent") - 1)
+
+    def __str__(self) -> str:
+        return f"{self.played} sessions, {self.resumed} resumed; {self.lost} lost, {self.doubled} doubled"
+
+
+async def cut_session(
+    cluster: Cluster, url: str, cutting: Cutting, boundary: int, sessions: Sessions | None = None
+) -> None:
+    """A session whose connection breaks in its n-th commit."""
     with Proxy(cluster, url) as proxy:
         place, hands, told = place_of(proxy.url), Hands(), list[Any]()
         async with open_all_the_time(place):
@@ -77,9 +109,11 @@ async def cut_session(cluster: Cluster, url: str, cutting: Cutting, boundary: in
                 await finish(place, hands)
             else:
                 assert [type(event) for event in told].count(se.Result) == 2
-            check_ended(await place.events(), hands)
+            events = await place.events()
+            if sessions is not None:
+                sessions.add(events, hands, resumed=error is not None)
+            check_ended(events, hands)
             await place.check()
-    return error is not None
 
 
 @pytest.mark.parametrize(("cutting", "boundary"), SAMPLE)

@@ -20,7 +20,7 @@ from domain.ports import Batch, CommitStatus, Holder, Journal
 from minutebook.testing.batches import Place as Standing
 from minutebook.testing.batches import dummy_batch, end_of
 from minutebook.testing.postgres_cluster import Cluster
-from tests.postgres.cutting import COMMIT, TIMEOUT_S
+from tests.postgres.cutting import COMMIT
 from tests.postgres.held import (
     SETTLE,
     cannot_end_backends,
@@ -29,13 +29,20 @@ from tests.postgres.held import (
     session_with_a_held_commit,
 )
 from tests.postgres.proxy import Cut, Place, Proxy
+from tests.postgres.test_cut_sessions import Sessions
 
 pytestmark = pytest.mark.anyio
 
+#: Never reached: what breaks here breaks at once.
+TIMEOUT_S = 10.0
+#: Reached by a commit whose answer does not come.
+GIVEN_UP_S = 0.5
 HOLDER = Holder("w1", "l-1")
 FENCE = Fence("w1", "l-1", 1)
+#: A session's first commit or its second, under a lease or without.
+KINDS = {"new": (1, False), "next": (2, False), "new, leased": (1, True), "leased": (2, True)}
 #: Where a statement that settles can be cut, and nobody knows whether it has.
-CUTS = (Place.BEFORE, Place.CARRIED_OUT, Place.COMMITTED, Place.HELD)
+CUTS = (Place.BEFORE, Place.CARRIED_OUT, Place.COMMITTED, Place.LEFT_BEHIND)
 
 
 def batches_of(fenced: bool) -> list[Batch]:
@@ -95,25 +102,32 @@ def writer(request: pytest.FixtureRequest, own_cluster: Cluster, own_url: str) -
         yield url, True
 
 
-@pytest.fixture(
-    params=[(1, False), (2, False), (1, True), (2, True)], ids=["new", "next", "new, leased", "leased"]
-)
+@pytest.fixture(params=KINDS)
 async def held(
     request: pytest.FixtureRequest, own_cluster: Cluster, writer: tuple[str, bool]
 ) -> AsyncIterator[Held]:
-    """Of a session's first commit or its second, under a lease or without."""
-    (number, fenced), (url, alone) = request.param, writer
+    """A commit of one of these kinds; its connection breaks."""
+    (number, fenced), (url, alone) = KINDS[request.param], writer
+    async with holding(own_cluster, url, number, fenced, alone, Place.LEFT_BEHIND, TIMEOUT_S) as found:
+        yield found
+
+
+@contextlib.asynccontextmanager
+async def holding(
+    cluster: Cluster, url: str, number: int, fenced: bool, alone: bool, place: Place, timeout_s: float
+) -> AsyncIterator[Held]:
+    """Hold up the n-th commit of a session."""
     *before, batch = batches_of(fenced)[:number]
     async with contextlib.AsyncExitStack() as stack:
-        proxy = stack.enter_context(Proxy(own_cluster, url))
-        store = PostgresStore(proxy.url, store_timeout_s=TIMEOUT_S, connections=2)
+        proxy = stack.enter_context(Proxy(cluster, url))
+        store = PostgresStore(proxy.url, store_timeout_s=timeout_s, connections=2)
         through = await stack.enter_async_context(store.open())
         around = await stack.enter_async_context(PostgresStore(url).open())
         if fenced:
             await through.leases.acquire("session-1", HOLDER, 60_000)
         for each in before:
             await through.commit(each)
-        cut = proxy.arm(Place.HELD, COMMIT)
+        cut = proxy.arm(place, COMMIT)
         with pytest.raises(OutcomeUnknown):
             await through.commit(batch)
         assert cut.reached.is_set()
@@ -121,6 +135,18 @@ async def held(
             yield Held(proxy, through, around, cut, batch, before, alone)
         finally:
             cut.go_on.set()
+
+
+@pytest.mark.parametrize("number", [1, 2])
+async def test_its_sender_gives_up_waiting(
+    own_cluster: Cluster, writer: tuple[str, bool], number: int
+) -> None:
+    url, alone = writer
+    async with holding(own_cluster, url, number, True, alone, Place.HELD, GIVEN_UP_S) as held:
+        assert await held.through.settle(held.batch) is None
+        await held.commit_again()
+        await held.deliver()
+        await held.check(*held.before, held.batch)
 
 
 async def test_it_comes_before_the_commit_is_made_again(held: Held) -> None:
@@ -163,6 +189,7 @@ async def test_it_comes_before_anybody_has_settled(held: Held) -> None:
     assert (await held.through.commit(held.batch)).status is CommitStatus.REPLAYED
 
 
+@pytest.mark.parametrize("held", ["new", "leased"], indirect=True)
 @pytest.mark.parametrize("place", CUTS)
 async def test_settling_is_cut_too(held: Held, place: Place) -> None:
     """It stays unknown and fenced; whatever of the two comes late changes nothing any more."""
@@ -185,11 +212,15 @@ async def test_settling_is_cut_too(held: Held, place: Place) -> None:
 async def test_a_session_commits_again_and_has_it_once(
     own_cluster: Cluster, own_url: str, boundary: int, at_once: bool
 ) -> None:
-    assert await session_with_a_held_commit(own_cluster, own_url, boundary, at_once=at_once) == 1
+    sessions = Sessions()
+    settled = await session_with_a_held_commit(own_cluster, own_url, boundary, sessions, at_once=at_once)
+    assert (settled, sessions) == (1, Sessions(1))
 
 
 @pytest.mark.parametrize("boundary", [3])
 async def test_what_an_ended_session_left_on_its_way_is_refused(
     own_cluster: Cluster, own_url: str, boundary: int
 ) -> None:
-    await session_that_ended_with_a_held_commit(own_cluster, own_url, boundary)
+    sessions = Sessions()
+    await session_that_ended_with_a_held_commit(own_cluster, own_url, boundary, sessions)
+    assert sessions == Sessions(1, resumed=1)

@@ -316,6 +316,8 @@ async def test_a_server_process_that_hangs_leaves_it_unknown_and_settling_ends_i
         try:
             with pytest.raises(OutcomeUnknown):  # fenced
                 await journal.commit(SECOND)
+            other = dummy_batch(Place.start("session-2"), "c1")  # by the one thread that waited for it
+            assert (await journal.commit(other)).status is COMMITTED
         finally:
             os.kill(pid, signal.SIGCONT)
         with anyio.fail_after(PATIENCE_S):

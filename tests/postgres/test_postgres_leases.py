@@ -30,6 +30,7 @@ SESSION = "session-1"
 START = Place.start(SESSION)
 OURS, THEIRS = Holder("ours", "lease-1"), Holder("theirs", "lease-2")
 RAN_OUT = "SELECT 1 FROM minutebook.minutebook_sessions WHERE expires_at <= clock_timestamp()"
+REACHED = "SELECT session_id, sequence FROM %"
 LISTENING = "SELECT pid FROM pg_stat_activity WHERE datname = %s AND query LIKE %s"
 
 
@@ -178,6 +179,46 @@ async def test_a_commit_of_which_nobody_told_is_found(postgres_url: str) -> None
         assert await take(rows, 1) == [3]
 
 
+async def test_a_commit_that_comes_out_of_order_is_found_too(
+    postgres_url: str, postgres_cluster: Cluster
+) -> None:
+    """It had its position before another one, and is visible after it; nobody tells of it."""
+    first, other = dummy_batch(START, "c1"), dummy_batch(Place.start("session-2"), "c1")
+    looked = f"{LISTENING} AND state = 'idle' AND query_start > %s"
+    taken: list[int] = []
+
+    async def listen(rows: AsyncIterator[Stored]) -> None:
+        taken.extend(await take(rows, 1))
+
+    async with opened(postgres_url) as journal:
+        await journal.commit(first)
+        rows = journal.subscribe(SESSION)
+        assert await take(rows, 1) == [1]
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(listen, rows)
+            with uncommitted(postgres_url, dummy_batch(end_of(first), "c2")) as connection:
+                await journal.commit(other)
+                ((after,),) = postgres_cluster.execute("SELECT clock_timestamp()")
+                await until(postgres_cluster, looked, name_of(postgres_url), REACHED, after)
+                connection.commit()
+    assert taken == [2]
+
+
+async def test_free_sessions_are_found_behind_any_number_of_held_ones(postgres_url: str) -> None:
+    async with opened(postgres_url) as journal:
+        for session_id in ("a", "z1", "z2"):
+            await journal.commit(dummy_batch(Place.start(session_id), "c1"))
+        with psycopg.connect(postgres_url) as connection:
+            connection.execute(
+                "INSERT INTO minutebook.minutebook_sessions SELECT 'held-' || n, owner_id, sequence, head, "
+                "created_at, updated_at, status, next_action, 1, 'l', 'h', now(), now(), now() + '1 h' "
+                "FROM minutebook.minutebook_sessions, generate_series(1, 300) n WHERE session_id = 'a'"
+            )
+        found = await journal.leases.free(["none"], limit=10)
+        assert [row.session_id for row in found] == ["a", "z1", "z2"]
+        assert [row.session_id for row in await journal.leases.free(["none"], after="a", limit=1)] == ["z1"]
+
+
 async def test_a_listener_that_is_cut_off_listens_again(postgres_url: str, postgres_cluster: Cluster) -> None:
     first = dummy_batch(START, "c1")
     place, name = end_of(first), name_of(postgres_url)
@@ -186,9 +227,9 @@ async def test_a_listener_that_is_cut_off_listens_again(postgres_url: str, postg
         await other.commit(first)
         assert await take(rows, 1) == [1]
         for number in range(2, 5):
-            await until(postgres_cluster, LISTENING, name, "SELECT max(notification_id)%")
+            await until(postgres_cluster, LISTENING, name, REACHED)
             postgres_cluster.execute(
-                LISTENING.replace("pid", "pg_terminate_backend(pid)", 1), (name, "SELECT max(%")
+                LISTENING.replace("pid", "pg_terminate_backend(pid)", 1), (name, REACHED)
             )
             batch = dummy_batch(place, f"c{number}")
             assert (await other.commit(batch)).status is CommitStatus.COMMITTED

@@ -138,23 +138,39 @@ async def test_a_server_that_has_too_many_clients_is_waited_for(
     assert statuses == [COMMITTED]
 
 
-async def test_an_answer_of_a_server_that_was_just_starting_is_no_refusal(postgres_url: str) -> None:
+class Answering(psycopg.Connection[Any]):
+    """Is told a server's old answers first."""
+
+    answers: ClassVar[list[str]] = []
+
+    @classmethod
+    def connect(cls, *args: Any, **kwargs: Any) -> Any:
+        if cls.answers:
+            raise psycopg.OperationalError(f"connection failed: {cls.answers.pop(0)}")
+        return super().connect(*args, **kwargs)
+
+
+STARTING, ENDED = "FATAL:  the database system is starting up", "FATAL:  terminating connection"
+
+
+async def test_what_a_server_said_while_it_was_starting_is_no_refusal(postgres_url: str) -> None:
     """It takes connections by the time it is asked whether it does."""
-    answers = ["FATAL:  the database system is starting up", "FATAL:  terminating connection"]
+    store = PostgresStore(postgres_url, connection_class=Answering)
+    Answering.answers = [STARTING]
+    async with store.open():
+        assert Answering.answers == []
+    Answering.answers = [STARTING, ENDED]
+    with pytest.raises(StoreWriteFailed, match="terminating"):
+        async with store.open():
+            pass
 
-    class Early(psycopg.Connection[Any]):
-        @classmethod
-        def connect(cls, *args: Any, **kwargs: Any) -> Any:
-            if answers:
-                raise psycopg.OperationalError(f"connection failed: {answers.pop()}")
-            return super().connect(*args, **kwargs)
 
-    async with PostgresStore(postgres_url, connection_class=psycopg.Connection).open() as journal:
-        await journal.commit(FIRST)
-    for count in (1, 0):
-        del answers[count:]
-        async with PostgresStore(postgres_url, connection_class=Early).open() as journal:
-            assert len(await journal.read("session-1")) == 2
+async def test_nor_is_it_while_nobody_answers() -> None:
+    Answering.answers = [STARTING, STARTING]
+    with pytest.raises(StoreWriteFailed, match="starting up"):
+        async with PostgresStore("postgresql://u@127.0.0.1:1/d", connection_class=Answering).open():
+            pass
+    assert Answering.answers == [STARTING]
 
 
 @pytest.mark.parametrize(

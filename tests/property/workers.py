@@ -14,6 +14,7 @@ from typing import Any, cast
 import anyio
 from anyio.abc import TaskStatus
 
+from adapters.apart import begin_apart
 from domain import catalogue
 from domain.envelope import SALT_BYTES, Fence
 from domain.errors import LeaseLost, MinutebookError
@@ -75,6 +76,7 @@ class Held:
     clock: ManualClock
     good_until: float
     dead: bool = False
+    released: bool = False
     error: LeaseLost | None = None
     _lost: anyio.Event = field(default_factory=anyio.Event)
 
@@ -90,8 +92,12 @@ class Held:
         return self.error
 
     async def release(self) -> None:
-        if not self.dead:
+        if not self.dead and not self.released:
+            self.released = True
             await self.leases.release(SESSION, self.fence)
+
+    async def let_run_out(self) -> None:
+        self.released = True
 
     async def beat(self) -> None:
         """Renew it, as the keeper's thread does."""
@@ -208,6 +214,7 @@ class Worker:
             self._ids,
             lambda worker_id, lease_id: Holder(worker_id or "", lease_id, boot_id=self.clock.boot_id),
             self.keeper,
+            begin_apart,
         )
         return OpenSession(config, world, SESSION, resume=resume)
 

@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import anyio
 
+from adapters.apart import begin_apart
 from adapters.lease_keeper import KEEPER
 from adapters.memory_journal import MemoryStore
 from adapters.system import SystemClock, SystemIds
@@ -69,7 +70,7 @@ class Place:
         return _timed(OpenSession(self.config(provider, **options), self._world(), session_id, resume=True))
 
     def _world(self) -> World:
-        return World(self.store, _provider, self.timer, SystemIds(), _holder, self.keeper)
+        return World(self.store, _provider, self.timer, SystemIds(), _holder, self.keeper, begin_apart)
 
     # --- looking ------------------------------------------------------------------------
 

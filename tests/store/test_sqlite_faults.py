@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from pathlib import Path
 
+import anyio
+import anyio.to_thread
 import pytest
 
 from adapters.sqlite_driver import CORRUPT, FULL, IO_ERROR
@@ -112,6 +115,36 @@ async def test_a_commit_that_happened_and_was_reported_as_failed_is_reconciled(
         assert settled is not None
         assert settled.status is CommitStatus.RECONCILED
         assert settled.head == batch.events[-1].head
+
+
+async def test_a_connection_whose_commit_failed_is_closed_before_anybody_is_told(tmp_path: Path) -> None:
+    """Whoever is told settles; a handle that is still open could bring the commit about after that."""
+    faults, closing, go_on = Faults(), threading.Event(), threading.Event()
+
+    class SlowToClose(faulty(faults)):  # type: ignore[misc]  # a class that a function made
+        def close(self) -> None:
+            if faults.failed:
+                closing.set()
+                assert go_on.wait(timeout=20)
+            super().close()
+
+    told: list[Receipt | MinutebookError] = []
+
+    async def commit(journal: Journal) -> None:
+        told.append(await outcome(journal, dummy_batch(Place.start("session-1"), "c1")))
+
+    async with (
+        SqliteStore(tmp_path / "journal.db", connection_class=SlowToClose).open() as journal,
+        anyio.create_task_group() as tasks,
+    ):
+        faults.arm(1, only="COMMIT")
+        tasks.start_soon(commit, journal)
+        assert await anyio.to_thread.run_sync(closing.wait, 20)
+        await anyio.wait_all_tasks_blocked()
+        assert told == []
+        faults.disarm()
+        go_on.set()
+    assert [type(each) for each in told] == [OutcomeUnknown]
 
 
 async def test_an_unknown_outcome_fences_its_session_and_no_other(store: SqliteStore, faults: Faults) -> None:

@@ -10,6 +10,12 @@ from pathlib import Path
 import anyio
 import pytest
 
+from adapters.commit_signal import CommitSignal
+from adapters.postgres_threads import Unsettled
+from adapters.sqlite_connections import Opening
+from adapters.sqlite_pool import SqliteConnectionPool
+from adapters.sqlite_writer import SqliteWriter
+from adapters.system import no_probe
 from domain.envelope import check_link, genesis
 from domain.errors import HeadConflict, OutcomeUnknown, StoreTimeout
 from domain.ports import Batch, CommitStatus, Journal, Receipt
@@ -189,6 +195,22 @@ async def test_a_commit_in_a_store_that_hangs_ends_in_time(engine: Engine) -> No
         await check(journal, FIRST, *([SECOND] if there else []))
         again = await journal.commit(SECOND)
         assert again.status is (CommitStatus.REPLAYED if there else CommitStatus.COMMITTED)
+
+
+def test_whoever_settled_an_earlier_commit_does_not_free_a_session_from_a_later_one(tmp_path: Path) -> None:
+    unsettled = Unsettled()
+    opening = Opening(str(tmp_path / "journal.db"), "truncate", TIMEOUT_S)
+    writer = SqliteWriter(SqliteConnectionPool(opening), opening, no_probe, CommitSignal())
+    earlier = []
+    for number in range(2):
+        unsettled.add("session-1", None)
+        writer.unknown["session-1"] = object()
+        if number == 0:
+            earlier = [unsettled.of("session-1"), writer.unknown["session-1"]]
+        unsettled.discard("session-1", earlier[0])
+        writer.settled("session-1", earlier[1])
+        freed = number == 0
+        assert ("session-1" not in unsettled, "session-1" not in writer.unknown) == (freed, freed)
 
 
 async def in_time(call: Callable[[Batch], Awaitable[object]], batch: Batch) -> None:
