@@ -51,10 +51,10 @@ def test_what_a_store_says_of_a_failing_disk_is_true(
     """Commits, and the lease before them, and its renewal among them."""
     writes = [Fault("pwrite64", what, sticky, "open", mode)]
     syncs = [Fault(name, what, sticky, "open", mode) for name in SYNCS]
-    found = some(writers, "keep", writes, None, (1, 37, 83))
-    found.add(some(writers, "keep", syncs, None, (1, 8)))
+    found = some(writers, "keep", writes, None, (1, 83))
+    found.add(some(writers, "keep", syncs, None, (8,)))
     assert found.wrong == []
-    assert found.runs >= 5, found
+    assert found.runs >= 3, found
     assert set(found.ends) - {"unharmed"}, "no fault was noticed"
 
 
@@ -72,14 +72,11 @@ def test_a_store_that_cannot_be_made_or_opened_says_so(writers: list[ForkServer]
 def test_a_session_on_a_failing_disk_stops_and_is_gone_on_with(
     writers: list[ForkServer], mode: str, story: Any
 ) -> None:
-    faults = [
-        Fault("pwrite64", "ENOSPC", False, "open", mode),
-        Fault("pwrite64", "EIO", True, "open", mode),
-        *(Fault(name, "EIO", True, "open", mode) for name in SYNCS),
-    ]
-    found = some(writers, "session", faults, story, (2, 33))
+    found = some(writers, "session", [Fault("pwrite64", "ENOSPC", False, "open", mode)], story, (33,))
+    found.add(some(writers, "session", [Fault("pwrite64", "EIO", True, "open", mode)], story, (2, 60)))
+    found.add(some(writers, "session", [Fault(s, "EIO", True, "open", mode) for s in SYNCS], story, (12,)))
     assert found.wrong == []
-    assert sum(number for end, number in found.ends.items() if end != "unharmed") >= 4, found
+    assert sum(number for end, number in found.ends.items() if end != "unharmed") >= 3, found
 
 
 @needs_strace
@@ -87,15 +84,13 @@ def test_a_session_on_a_failing_disk_stops_and_is_gone_on_with(
 def test_a_session_killed_in_a_system_call_is_gone_on_with(
     writers: list[ForkServer], mode: str, story: Any
 ) -> None:
-    writes = [Fault("pwrite64", "KILL", False, "open", mode), Fault("write", "KILL", False, "open", mode)]
-    found = some(writers, "session", writes, story, (3, 120))
-    found.add(
-        some(writers, "session", [Fault(s, "KILL", False, "open", mode) for s in SYNCS], story, (2, 25))
-    )
+    found = some(writers, "session", [Fault("pwrite64", "KILL", False, "open", mode)], story, (120,))
+    found.add(some(writers, "session", [Fault("write", "KILL", False, "open", mode)], story, (3,)))
+    found.add(some(writers, "session", [Fault(s, "KILL", False, "open", mode) for s in SYNCS], story, (25,)))
     found.add(some(writers, "session", [Fault("pwrite64", "KILL", False, "closing", mode)], story, (1,)))
     assert found.wrong == []
     assert found.ends == {"killed": found.runs}
-    assert found.runs >= 4, found
+    assert found.runs >= 3, found
 
 
 @pytest.fixture(scope="module")
@@ -105,19 +100,19 @@ def small_place() -> Iterator[Path]:
         yield place
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(("mode", "commit"), [*zip(MODES, (2, 9), strict=True)])
 def test_a_session_on_a_full_disk_goes_on_when_there_is_room(
-    writers: list[ForkServer], mode: str, story: Any, small_place: Path
+    writers: list[ForkServer], mode: str, commit: int, story: Any, small_place: Path
 ) -> None:
-    found = full_from_then_on(writers[0], small_place, mode, "space", (2, 9), story)
-    assert (found.runs, found.wrong) == (2, [])
+    found = full_from_then_on(writers[0], small_place, mode, "space", (commit,), story)
+    assert (found.runs, found.wrong) == (1, [])
     assert "unharmed" not in found.ends
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(("mode", "commit"), [*zip(MODES, (14, 3), strict=True)])
 def test_a_session_whose_files_may_not_grow_goes_on_when_they_may(
-    writers: list[ForkServer], mode: str, story: Any
+    writers: list[ForkServer], mode: str, commit: int, story: Any
 ) -> None:
     with place_of_its_own() as place:
-        found = full_from_then_on(writers[0], place, mode, "limit", (3, 14), story)
-    assert (found.runs, found.wrong) == (2, [])
+        found = full_from_then_on(writers[0], place, mode, "limit", (commit,), story)
+    assert (found.runs, found.wrong) == (1, [])

@@ -16,9 +16,9 @@ from tests.chaos.tracing import Call, needs_strace
 SEED = 7
 SUBSETS = 3
 #: How many images of each run are checked here, about.
-STEP = {"commits": 100, "session": 100}
+STEP = 200
 #: From how many of its states a session is lived to its end: every so many.
-LIVES = 6
+LIVES = 5
 
 pytestmark = needs_strace
 
@@ -33,10 +33,10 @@ def calls(script: str, mode: str, synchronous: str) -> list[Call]:
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_nothing_that_was_promised_is_lost(script: str, mode: str) -> None:
     found = calls(script, mode, "FULL")
-    outcome = cut(found, script, mode, seed=SEED, subsets=SUBSETS, step=STEP[script], lives=LIVES)
+    outcome = cut(found, script, mode, seed=SEED, subsets=SUBSETS, step=STEP, lives=LIVES)
     assert (outcome.lost, outcome.broken) == ([], [])
-    assert outcome.images >= 30
-    assert outcome.resumed >= 3
+    assert outcome.images >= 20
+    assert outcome.resumed >= 2
 
 
 @pytest.mark.parametrize(("script", "mode"), [("session", "wal"), ("commits", "truncate")])

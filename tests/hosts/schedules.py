@@ -77,11 +77,11 @@ class Stage:
     def end_all(self, over: threading.Event) -> None:
         """End what still runs, and have it say where it was; for another thread than the one that waits."""
         over.set()
+        running = [server.running for server in self.servers if server.running is not None]
         for number in (signal.SIGABRT, signal.SIGCONT, signal.SIGKILL):
-            for server in self.servers:
-                if (child := server.running) is not None:
-                    with suppress(ProcessLookupError):
-                        os.kill(child.process_id, number)
+            for child in running:
+                with suppress(ProcessLookupError):
+                    os.kill(child.process_id, number)
             time.sleep(LAST_WORDS_S if number == signal.SIGCONT else 0)
 
     def clear(self) -> None:
@@ -142,6 +142,7 @@ def play(schedule: Schedule, on: Stage, limit_s: float = LIMIT_S) -> Outcome:
         outcome = Outcome(schedule, wrong=[str(error).strip()])
     finally:
         limit.cancel()
+        limit.join()
         on.clear()
     if over.is_set():
         outcome.wrong.append(f"it did not end within {limit_s} s")

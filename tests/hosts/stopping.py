@@ -20,6 +20,7 @@ import anyio
 import anyio.to_thread
 
 import minutebook as mb
+from adapters.sqlite_journal import SqliteJournal
 from adapters.sqlite_store import SqliteStore
 from adapters.system import SystemClock
 from domain.ports import Batch, Holder, Journal, LeaseStore, Receipt, StoreDescription
@@ -31,7 +32,8 @@ SESSION: Final = "s-stopped"
 TTL_S: Final = 1.0
 #: How long the follower's store waits for a lock: longer than the lease, so that it has run out.
 STORE_TIMEOUT_S: Final = 1.2
-POLL_S: Final = 0.02
+#: How often the follower asks: each time it opens the store, which is what most of its work is.
+POLL_S: Final = 0.1
 #: Moments at which a worker can be stopped.
 MOMENTS: Final = (
     "idle",
@@ -90,15 +92,15 @@ class Stop:
     #: Set while the commit that the moment is about is under way.
     armed: str = ""
     awake: bool = False
-    #: Held while the lease is renewed. Who stops in that moment stands in a transaction, whatever it does.
-    renewing: threading.Lock = field(default_factory=threading.Lock)
+    #: Held by the thread that writes, while it does. Whoever stops then stands in a transaction, too.
+    writing: Any = field(default_factory=threading.Lock)
 
     def at(self, moment: str) -> None:
         """Stop here if this is the moment."""
         if moment != self.moment or self.awake:
             return
-        # Around a COMMIT it is the writing thread itself that stops, and a renewal waits behind it.
-        with nullcontext() if moment in IN_COMMIT else self.renewing:
+        # A renewal or another task's commit may be under way. Around a COMMIT it is the writer that stops.
+        with nullcontext() if moment in IN_COMMIT else self.writing:
             self._stand_still(moment)
 
     def _stand_still(self, moment: str) -> None:
@@ -144,6 +146,8 @@ class StoppingStore:
         """The inner store's journal."""
         async with self._inner.open(owner_id=owner_id) as journal:
             made: Any = _StoppingJournal(journal, self._stop)
+            if isinstance(journal, SqliteJournal):
+                self._stop.writing = journal.file.writer.busy
             yield made
 
 
@@ -173,8 +177,7 @@ class _StoppingLeases:
 
     async def renew(self, *arguments: Any) -> Any:
         self._stop.at("heartbeat")
-        with self._stop.renewing:  # on a thread of its own: nobody's event loop waits here
-            return await self._inner.renew(*arguments)
+        return await self._inner.renew(*arguments)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)

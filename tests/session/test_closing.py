@@ -8,7 +8,7 @@ from typing import Any
 import anyio
 import pytest
 
-from domain.errors import SessionClosed
+from domain.errors import CloseError, SessionClosed
 from domain.values import ToolKind
 from minutebook.prompting import prompt
 from minutebook.session import Session
@@ -17,6 +17,7 @@ from minutebook.testing.scripted import Gate, ScriptedProvider, call, reply
 from minutebook.tool_definition import tool
 from tests.session import order
 from tests.session.harness import Hands, Place, asked, data
+from tests.session.leasing import until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])]
 
@@ -99,7 +100,7 @@ async def test_an_effect_can_be_settled_after_the_session_was_closed(place: Plac
         await place.resume([], tools=hands.tools()).__aenter__()
 
 
-async def test_a_late_result_of_a_closed_session_is_dropped_quietly(place: Place) -> None:
+async def test_a_late_result_comes_before_the_end_of_the_session(place: Place) -> None:
     place.timer = clock = ManualClock()
     begun, release = anyio.Event(), threading.Event()
 
@@ -110,7 +111,8 @@ async def test_a_late_result_of_a_closed_session_is_dropped_quietly(place: Place
         return "late"
 
     async def close(session: Session) -> None:
-        await session.close(final=True)
+        with pytest.raises(CloseError):
+            await session.close(final=True)
 
     async with place.create([reply("", call("hang"))], tools=[hang], abort_timeout_s=DEADLINE_S) as session:
         await session.send("hello")
@@ -120,7 +122,11 @@ async def test_a_late_result_of_a_closed_session_is_dropped_quietly(place: Place
             await clock.awaited(DEADLINE_S)
             clock.advance(DEADLINE_S)
         release.set()
-    assert (await place.types())[-1] == "session_closed"
+        await until(lambda: not session._parts.flights.unattended)
+        await session.close(final=True)
+    types = await place.types()
+    assert types[-1] == "session_closed"
+    assert types.count("notice_recorded") == 2  # that it goes on, and what it said in the end
 
 
 # --- waiting for oneself -----------------------------------------------------------------------------
