@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
-from eventsourcing.application import Application
 from eventsourcing.persistence import (
     InfrastructureFactory,
     Notification,
@@ -25,13 +24,13 @@ from eventsourcing.postgres import (
     PostgresFactory,
     PostgresSubscription,
 )
-from eventsourcing.utils import Environment, EnvType
+from eventsourcing.utils import Environment
 from psycopg_pool import ConnectionPool
 
-from adapters.envelope_mapper import EnvelopeMapper, refusal
 from adapters.postgres_connections import Opening, configure, parameters
 from adapters.postgres_listener import channel_of
 from adapters.postgres_schema import EVENTS_TABLE, Connection, make_journal
+from adapters.reading_application import ReadingApplication
 from domain.errors import StoreUnsupported
 
 _INSERT: Final = (
@@ -211,36 +210,18 @@ class PostgresApplicationFactory(PostgresFactory):
         return JournalRecorder(self.datastore)
 
 
-class PostgresApplication(Application[str]):
+class PostgresApplication(ReadingApplication):
     """The library's application around one journal; for reading and for projections."""
-
-    name = "minutebook"
 
     def __init__(self, opening: Opening) -> None:
         self._opening = opening
         super().__init__()
-
-    def construct_env(self, name: str, env: EnvType | None = None) -> Environment:
-        """An empty environment: the process's own is never looked at."""
-        return Environment(name, {})
 
     def construct_factory(  # type: ignore[override]  # the supertype leaves its type argument open
         self, env: Environment
     ) -> PostgresApplicationFactory:
         """The factory with our datastore."""
         return PostgresApplicationFactory(env, JournalDatastore(self._opening))
-
-    def construct_mapper(self) -> EnvelopeMapper:
-        """The mapper that reads envelopes."""
-        return EnvelopeMapper()
-
-    def save(self, *objs: Any, **kwargs: Any) -> NoReturn:
-        """Refused: there is one way to write."""
-        raise refusal()
-
-    def take_snapshot(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Refused: snapshots are written with the commit that crosses the boundary."""
-        raise refusal()
 
 
 def _configure(connection: Any, opening: Opening) -> None:

@@ -8,14 +8,13 @@ write here: events reach a journal through `Journal.commit` and no other way.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, NoReturn, cast
+from typing import Final, cast
 
-from eventsourcing.application import Application
 from eventsourcing.persistence import InfrastructureFactory
 from eventsourcing.sqlite import SQLiteApplicationRecorder, SQLiteFactory
-from eventsourcing.utils import Environment, EnvType
+from eventsourcing.utils import Environment
 
-from adapters.envelope_mapper import EnvelopeMapper, refusal
+from adapters.reading_application import ReadingApplication
 from adapters.sqlite_connections import Opening
 from adapters.sqlite_driver import sqlite
 from adapters.sqlite_pool import SqliteConnectionPool, SqliteDatastore
@@ -65,18 +64,12 @@ class SqliteApplicationFactory(SQLiteFactory):
         return JournalRecorder(self.datastore)
 
 
-class SqliteApplication(Application[str]):
+class SqliteApplication(ReadingApplication):
     """The library's application around one journal file; for reading and for projections."""
-
-    name = "minutebook"
 
     def __init__(self, opening: Opening) -> None:
         self._opening = opening
         super().__init__()
-
-    def construct_env(self, name: str, env: EnvType | None = None) -> Environment:
-        """An empty environment: the process's own is never looked at."""
-        return Environment(name, {})
 
     def construct_factory(  # type: ignore[override]  # the supertype leaves its type argument open
         self, env: Environment
@@ -84,19 +77,7 @@ class SqliteApplication(Application[str]):
         """The factory with our datastore."""
         return SqliteApplicationFactory(env, SqliteDatastore(self._opening))
 
-    def construct_mapper(self) -> EnvelopeMapper:
-        """The mapper that reads envelopes."""
-        return EnvelopeMapper()
-
     @property
     def pool(self) -> SqliteConnectionPool:
         """The open connections of the file."""
         return cast(JournalRecorder, self.recorder).datastore.journal_pool
-
-    def save(self, *objs: Any, **kwargs: Any) -> NoReturn:
-        """Refused: there is one way to write."""
-        raise refusal()
-
-    def take_snapshot(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Refused: snapshots are written with the commit that crosses the boundary."""
-        raise refusal()

@@ -115,7 +115,7 @@ def every_fault(
         numbers: which; None: every one from 1.
     """
     found = Found()
-    for number in numbers or count(1):
+    for number in count(1) if numbers is None else numbers:
         with place_of_its_own() as place, place_of_its_own() as aside:
             life = Life(server, place, {})
             ended, met = run(life, program, fault, number, aside / "log")

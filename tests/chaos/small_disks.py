@@ -48,7 +48,7 @@ def full_from_then_on(
         story: what a session tells to which nothing happens.
     """
     found = Found()
-    for number in numbers or count(1):
+    for number in count(1) if numbers is None else numbers:
         for left in place.iterdir():
             left.unlink()
         life = Life(server, place, {})
