@@ -13,6 +13,7 @@ import os
 import threading
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeVar
 
@@ -78,7 +79,7 @@ class ThreadLeaseKeeper:
 
     def _enter(self) -> _Thread:
         with self._door:
-            if self._thread is None:
+            if self._thread is None or not self._thread.runs:
                 self._thread = _Thread()
             self._thread.users += 1
             return self._thread
@@ -103,13 +104,19 @@ class _Thread:
         self._thread.start()
         self._portal.result()
 
+    @property
+    def runs(self) -> bool:
+        """Whether it can be given something to do."""
+        return self._thread.is_alive()
+
     def begin(self, work: Callable[[], Awaitable[None]]) -> Future[None]:
         """Run something on the loop; cancelling what is returned ends it."""
         return self._portal.result().start_task_soon(work)
 
     def end(self) -> None:
         """End everything on the loop, and the thread."""
-        self._portal.result().call(self._portal.result().stop, True)
+        with suppress(RuntimeError):  # it has ended already, which nobody asked for
+            self._portal.result().call(self._portal.result().stop, True)
         self._thread.join(JOIN_S)
 
     def _run(self) -> None:
@@ -209,13 +216,16 @@ class ThreadHeldLease:
 
     async def keep(self) -> None:
         """Renew it for as long as it is ours."""
-        async with anyio.create_task_group() as tries:
-            tries.start_soon(self._watch)
-            due = self._asked + self.times.heartbeat_s
-            while self._end is None:
-                await self.clock.sleep_until(due)
-                due = await self._renew(tries)
-            tries.cancel_scope.cancel()
+        try:
+            async with anyio.create_task_group() as tries:
+                tries.start_soon(self._watch)
+                due = self._asked + self.times.heartbeat_s
+                while self._end is None:
+                    await self.clock.sleep_until(due)
+                    due = await self._renew(tries)
+                tries.cancel_scope.cancel()
+        finally:  # also where the thread is ended by somebody else: what nobody renews is not ours
+            self._lose(LeaseLost(self.session_id, "nothing renews it any more"))
 
     async def _renew(self, tries: TaskGroup) -> float:
         """Try to renew it, and say at which moment to do so again.

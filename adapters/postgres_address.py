@@ -62,7 +62,7 @@ def address(url: object) -> Address:
         # libpq's message quotes what it could not read: not even as a cause.
         raise _refusal() from None
     given.setdefault("port", _DEFAULT_PORT)
-    if not given.get("dbname") or not _PORTS.fullmatch(given["port"]):
+    if not given.get("dbname") or not _PORTS.fullmatch(given["port"]) or _torn(url, given):
         raise _refusal()
     secrets = tuple(given[key] for key in ("password", "sslpassword") if given.get(key))
     return Address(_name(given), tuple((_defaults() | given).items()), secrets)
@@ -88,6 +88,17 @@ def _defaults() -> dict[str, str]:
         if each.envvar and each.keyword.decode() not in _UNSETTABLE
     }
     return built_in | {key: value for key, value in _NOT_EMPTY.items() if built_in.get(key) == ""}
+
+
+def _torn(url: str, given: dict[str, str]) -> bool:
+    """Whether a password may reach into what is shown: libpq ends it at the first @ or / as it stands."""
+    place = url.partition("://")[2].partition("?")[0]
+    hosts = given.get("host", "").split(",")
+    return (
+        place.count("@") > 1
+        or "@" in place.partition("/")[2]
+        or any("@" in host and not host.startswith(("/", "@")) for host in hosts)  # those are sockets
+    )
 
 
 def _name(given: dict[str, str]) -> str:

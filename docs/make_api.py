@@ -34,9 +34,12 @@ tests need is in `minutebook.testing`. A name that is not here may change at any
 #: The order in which public names are told; what fits nowhere is told last.
 GROUPS = {
     "Opening sessions": (
-        "create_session resume_session prompt memory sqlite SessionConfig stop_on_signals".split()
+        "create_session resume_session prompt memory sqlite postgres SessionConfig stop_on_signals".split()
     ),
-    "A session": "Session InputReceipt RequestResult HistoryPage PromptResult ToolExecutionRecord".split(),
+    "A session": (
+        "Session InputReceipt PendingInput RequestResult HistoryPage PromptResult ToolExecutionRecord".split()
+    ),
+    "Several workers": "LeaseConfig LeaseSnapshot Fence due_sessions HandoffResult BackgroundProcess".split(),
     "Tools": "tool ToolDefinition ToolSet ToolContext ToolOutput SideEffect ToolKind Interrupt".split(),
     "Permissions and answers": (
         "PermissionMode PermissionCall Verdict Interaction Approve Deny ApproveCategory Answer "

@@ -137,9 +137,8 @@ def handle(state: State, command: Command, actor: Actor = HOST) -> tuple[Draft, 
 
 def _drafts(state: State, command: Command, actor: Actor) -> Iterator[Draft]:
     if isinstance(command, session.Command):
-        request_id = _of_which_request(state, command)
-        for payload in session.decide(command):
-            yield draft(state, payload, actor, request_id=request_id)
+        about = _of_which_request(state, command)
+        yield from (draft(state, payload, actor, request_id=about) for payload in session.decide(command))
     elif isinstance(command, lease.Command):
         yield from (draft(state, payload, actor) for payload in lease.decide(command))
     elif isinstance(command, _QUEUE):

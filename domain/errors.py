@@ -283,10 +283,12 @@ class Fenced(MinutebookError):
     """This handle may write no more. Open the session again."""
 
     code = "JOURNAL_FENCED"
+    #: The end of the message, where there is more to say than `why`.
+    way_on: ClassVar[str] = ""
 
     def __init__(self, session_id: str, why: str) -> None:
         self.session_id, self.why = session_id, why
-        super().__init__(f"session {session_id!r} takes no more events from here: {why}")
+        super().__init__(f"session {session_id!r} takes no more events from here: {why}{self.way_on}")
 
 
 class LeaseLost(Fenced):
@@ -302,9 +304,11 @@ class LeaseRequired(Fenced):
 
 
 class OutcomeUnknown(Fenced):
-    """A commit may or may not have happened. Fenced until that is settled."""
+    """A commit may or may not have happened. Fenced until that is settled, by `Journal.settle` or by
+    whoever opens the session next: then it is there, or cannot come any more."""
 
     code = "DURABLE_COMMIT_OUTCOME_UNKNOWN"
+    way_on = "; whether it was written is settled when the session is next opened"
 
 
 # --- closing and handing over ------------------------------------------------

@@ -15,7 +15,9 @@ _siblings.check()
 
 if TYPE_CHECKING:  # the same names once more, for type checkers and editors
     from domain import errors as errors
+    from domain.envelope import Fence as Fence
     from domain.errors import MinutebookError as MinutebookError
+    from domain.inputs import PendingInput as PendingInput
     from domain.model_ports import AttemptLookup as AttemptLookup
     from domain.model_ports import Block as Block
     from domain.model_ports import Capabilities as Capabilities
@@ -107,7 +109,9 @@ if TYPE_CHECKING:  # the same names once more, for type checkers and editors
 #: Where each public name lives.
 _EXPORTS: Final = {
     "domain": ("errors",),
+    "domain.envelope": ("Fence",),
     "domain.errors": ("MinutebookError",),
+    "domain.inputs": ("PendingInput",),
     "domain.next_steps": (
         "Action",
         "Who",

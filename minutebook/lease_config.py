@@ -92,6 +92,11 @@ def _check(option: str, value: Any, least: float, most: float) -> None:
 def _check_word(option: str, value: object) -> None:
     if value is None:
         return
-    if not isinstance(value, str) or not value or value.encode("utf-8", "replace").decode() != value:
-        expected = "text that UTF-8 can hold, without lone surrogates, or None"
+    # PostgreSQL keeps no NUL, and a name has to be good for every store.
+    if not isinstance(value, str) or not value or not _is_plain(value):
+        expected = "text that UTF-8 can hold, without NUL and lone surrogates, or None"
         raise InvalidOptions(f"lease.{option}", expected, value)
+
+
+def _is_plain(text: str) -> bool:
+    return "\0" not in text and text.encode("utf-8", "replace").decode() == text

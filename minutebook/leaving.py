@@ -122,6 +122,7 @@ class Leaving:
         """The same at the end of the block, where nobody can come back: what goes on is left behind."""
         if self.left:
             return
+        self._refusal = SessionClosed(self._session_id, final=False)
         with anyio.CancelScope(shield=True):
             if await self._stop("detached"):
                 await self._end(await self._parts.flights.leave("detached"))
@@ -162,7 +163,8 @@ class Leaving:
             await self._parts.loop.settle()
             await self._note(pending)
             await self._parts.book.flushed()
-        except MinutebookError as error:  # the book is fenced, and says so to whoever wants to write
+        except MinutebookError as error:
+            self._parts.book.fence_off(error)  # and that is what whoever wants to write is told
             log.warning("session %s: %s", self._session_id, error)
         return pending
 

@@ -326,8 +326,7 @@ class Session(SessionReads):
     async def close(self, *, final: bool = False, reason: str = "user") -> None:
         """Leave the session and give its lease back; `final` ends it for good.
 
-        What runs is stopped as at the end of the block. `final` aborts it, cancels what is queued
-        and writes `session_closed`.
+        `final` aborts what runs, cancels what is queued and writes `session_closed`.
 
         Raises:
             CloseError: code of the application ignores that it was told to stop; carries what. The

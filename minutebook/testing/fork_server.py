@@ -154,6 +154,7 @@ class ForkServer:
             if not select.select([pipe], [], [], patience)[0]:
                 assert process_id is not None
                 os.kill(process_id, signal.SIGABRT)
+                os.kill(process_id, signal.SIGCONT)  # one that was stopped would never hear of it
                 process_id = None
                 continue
             some = os.read(pipe, 65536)

@@ -11,9 +11,10 @@ import pytest
 import minutebook as mb
 from domain.catalogue import CATALOGUE
 from domain.entry import Entry, to_batch
-from domain.envelope import Draft, check_link, genesis
-from domain.errors import HeadConflict, MinutebookError, RuleViolated
+from domain.envelope import Draft, Recorded, check_link, genesis
+from domain.errors import HeadConflict, InvalidOptions, MinutebookError, RuleViolated
 from domain.lifecycle import fold
+from domain.ports import Batch, CommitStatus
 from domain.session import Note
 from domain.state import State
 from domain.values import Priority
@@ -166,10 +167,8 @@ async def test_p67_of_two_writers_one_wins_each_sequence(any_place: Place) -> No
         async with any_place.store.inner.open() as journal:
             row = await journal.session("s1")
             assert row is not None
-            entry = Entry(fold(State("s1"), events), "theirs", events[-1].recorded_at, events[-1].recorded_by)
-            entry.add(Note("remark", "we were here"))
-            entry.finish()
-            await journal.commit(to_batch(entry, row.head, lambda: b"s" * 32, "local", "note", {}))
+            _, batch = _remarks(fold(State("s1"), events), row.head, events[-1], "theirs", 1)
+            await journal.commit(batch)
         with pytest.raises(HeadConflict):
             await session.send("more")
         with pytest.raises(MinutebookError):
@@ -178,6 +177,65 @@ async def test_p67_of_two_writers_one_wins_each_sequence(any_place: Place) -> No
     assert types[-1] == "notice_recorded"
     async with any_place.resume([reply("done")]) as session:
         assert (await session.run("more")).content == "done"
+
+
+async def test_p101_a_reader_s_place_is_a_sequence_of_the_journal(any_place: Place) -> None:
+    """However far behind it is, whatever it leaves out, whatever was repeated or refused meanwhile."""
+    async with any_place.create([reply("done")]) as session:
+        await session.run("hello")
+        await _noted(any_place, commits=25, each=100)
+    async with any_place.resume([reply("more")]) as session:
+        feed, rows = session.events(after=5), session.journal_rows(after=5)
+        fed, stored, notes = [await _next(feed)], [await anext(rows)], session.events(after=0)
+        await session.run("more")
+        while fed[-1].sequence < session.head_sequence:
+            fed.append(await _next(feed))
+            stored.append(await anext(rows))
+        only = [await _next(notes) for _ in range(session.head_sequence)]
+        events = await any_place.events()
+        assert len(events) > 2500
+        assert [event.sequence for event in events] == list(range(1, len(events) + 1))
+        assert fed == events[5:]
+        assert [row.sequence for row in stored] == [event.sequence for event in fed]
+        places = [event.sequence for event in only if event.type == "notice_recorded"]
+        assert places == [event.sequence for event in events if event.type == "notice_recorded"]
+        with pytest.raises(InvalidOptions):
+            await anext(session.journal_rows(after=len(events) + 1))
+
+
+async def _next(feed: Any) -> Recorded:
+    """The next event that is durable."""
+    while not isinstance(event := await anext(feed), Recorded):
+        pass
+    return event
+
+
+async def _noted(place: Place, commits: int, each: int) -> None:
+    """Many remarks under the lease of the session; every commit is repeated, and another one refused."""
+    events = await place.events()
+    state, last = fold(State("s1"), events), events[-1]
+    async with place.store.inner.open() as journal:
+        row = await journal.session("s1")
+        assert row is not None
+        head = row.head
+        for number in range(commits):
+            noted, batch = _remarks(state, head, last, f"noted-{number}", each)
+            _, late = _remarks(state, head, last, f"refused-{number}", 1)
+            receipt = await journal.commit(batch)
+            again = await journal.commit(batch)
+            assert (again.status, again.last_sequence) == (CommitStatus.REPLAYED, receipt.last_sequence)
+            with pytest.raises(HeadConflict):
+                await journal.commit(late)
+            state, head = noted, receipt.head
+
+
+def _remarks(state: State, head: bytes, like: Recorded, name: str, count: int) -> tuple[State, Batch]:
+    """A commit of remarks, and the state after it."""
+    entry = Entry(state, name, like.recorded_at, like.recorded_by)
+    for _ in range(count):
+        entry.add(Note("remark", "we were here"))
+    entry.finish()
+    return entry.state, to_batch(entry, head, lambda: b"s" * 32, "local", "note", {})
 
 
 @pytest.mark.parametrize("count", [2, 5, 32])

@@ -1,4 +1,4 @@
-"""Every system call of a store and of a session fails once, or from then on, or kills. Half an hour.
+"""Every system call of a store and of a session fails once, or from then on, or kills. Takes an hour.
 
 Not part of the suite, because of its name; run it by naming it, or with all the long runs:
 

@@ -116,3 +116,9 @@ def test_a_session_whose_files_may_not_grow_goes_on_when_they_may(
     with place_of_its_own() as place:
         found = full_from_then_on(writers[0], place, mode, "limit", (commit,), story)
     assert (found.runs, found.wrong) == (1, [])
+
+
+def test_no_numbers_are_no_runs(writers: list[ForkServer]) -> None:
+    """A name without calls in a phase must not become every call of every phase."""
+    fault = Fault("ftruncate", "EIO", True, "opening", "wal")
+    assert every_fault(writers[0], "keep", fault, None, numbers=range(0)) == Found()

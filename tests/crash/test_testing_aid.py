@@ -117,6 +117,14 @@ def test_a_child_that_hangs_is_ended(capfd: pytest.CaptureFixture[str]) -> None:
     assert "in wait_for_ever" in capfd.readouterr().err
 
 
+def test_a_child_that_was_stopped_and_forgotten_is_ended() -> None:
+    with ForkServer(DYING, silence_s=0.2) as server:
+        running = server.start("wait_for_ever")
+        running.wait_for("waiting")
+        running.kill(signal.SIGSTOP)
+        assert running.ended().returncode == -signal.SIGABRT
+
+
 def test_closing_ends_what_still_runs() -> None:
     with ForkServer(DYING) as server:
         running = server.start("wait_for_ever")

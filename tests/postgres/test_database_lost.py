@@ -14,7 +14,8 @@ from adapters.postgres_reader import open_reader
 from adapters.postgres_store import PostgresStore
 from domain.envelope import Fence
 from domain.errors import Fenced, MinutebookError, StoreFailure
-from domain.ports import Holder, Journal
+from domain.next_steps import Action
+from domain.ports import Holder, Journal, Listing
 from minutebook.testing.batches import Place, dummy_batch, end_of
 from minutebook.testing.postgres_cluster import Cluster
 from tests.postgres.cutting import settled_for_sure
@@ -162,12 +163,13 @@ async def test_a_scan_while_the_database_is_down_fails_and_the_next_one_finds_ev
     own_cluster: Cluster, own_url: str
 ) -> None:
     store = PostgresStore(own_url, store_timeout_s=TIMEOUT_S)
+    going_on = Listing("open", Action.FINALIZE_REQUEST)
     async with store.open() as journal:
-        await journal.commit(FIRST)
+        await journal.commit(dummy_batch(Place.start("session-1"), "c1", listing=going_on))
         await anyio.to_thread.run_sync(own_cluster.stop, "immediate")
         for _ in range(3):
             await in_time(mb.due_sessions(store), TIMEOUT_S + GRACE_S)
         await in_time(journal.sessions(), TIMEOUT_S + GRACE_S)
         await anyio.to_thread.run_sync(own_cluster.start)
-        await mb.due_sessions(store)
+        assert await mb.due_sessions(store) == ["session-1"]
         assert [row.session_id for row in await journal.sessions()] == ["session-1"]

@@ -70,6 +70,7 @@ def test_a_name_shows_where_it_is_and_nothing_else() -> None:
         f"postgresql://bob:{SECRET}@[::1]:7/books": "postgresql://[::1]:7/books",
         f"postgresql://a:1,b:2/books?user=bob&password={SECRET}": "postgresql://a:1,b:2/books",
         "postgresql:///books?host=/run/postgresql": "postgresql:///run/postgresql/books",
+        "postgresql:///books?host=/run/a@b": "postgresql:///run/a@b/books",
     }.items():
         found = address(url)
         assert found.name == name
@@ -85,6 +86,11 @@ def test_a_name_shows_where_it_is_and_nothing_else() -> None:
         f"postgresql://bob:{SECRET}%zz@h/d",
         f"postgresql://bob:{SECRET}@h/d?nonsense=1",
         f"postgresql://bob:{SECRET}@h",
+        f"postgresql://bob:first@{SECRET}@h/d",
+        f"postgresql://bob:first@@{SECRET}@h/d",
+        f"postgresql://bob:first@/{SECRET}@h/d",
+        f"postgresql://bob:12/{SECRET}@h/d",
+        f"postgresql://bob:first@h/d?host=x@{SECRET}",
         f"postgresql://bob:{SECRET}@h/d\0",
         f"host=h password={SECRET}",
         None,
@@ -332,6 +338,7 @@ def test_every_connection_has_its_limits(postgres_url: str) -> None:
                 name: connection.execute("SELECT current_setting(%s) AS x", (name,)).fetchone()["x"]  # type: ignore[index]  # there is one
                 for name in expected
             }
+            assert connection.info.get_parameters()["tcp_user_timeout"] == "3000"  # silence ends, too
         assert found == expected | {"default_transaction_read_only": "off" if writes else "on"}
 
 

@@ -199,6 +199,8 @@ async def test_several_are_kept_by_one_thread(journal: Journal) -> None:
         ({"store_timeout_s": None}, "store_timeout_s"),
         ({"worker_id": ""}, "worker_id"),
         ({"worker_id": "\ud800"}, "worker_id"),
+        ({"worker_id": "a\0b"}, "worker_id"),
+        ({"lease_id": "\0"}, "lease_id"),
         ({"lease_id": 7}, "lease_id"),
     ],
     ids=repr,
