@@ -88,8 +88,8 @@ class MemoryStore:
 
     @asynccontextmanager
     async def open(self, *, owner_id: str = "local") -> AsyncIterator[Journal]:
-        """Open the journal for one owner."""
-        journal = MemoryJournal(self._contents, owner_id, self.clock, self.probe)
+        """Open the journal for one owner. Raises InvalidOptions."""
+        journal = MemoryJournal(self._contents, ids.owner_id(owner_id), self.clock, self.probe)
         try:
             yield journal
         finally:

@@ -16,11 +16,11 @@ import anyio.to_thread
 import psycopg
 
 from adapters.postgres_address import address, checked_schema
-from adapters.postgres_changes import check_text
 from adapters.postgres_connections import Opening
 from adapters.postgres_database import OPEN_DATABASES, DatabaseSettings
 from adapters.postgres_journal import PostgresJournal
 from adapters.system import no_probe
+from domain import ids
 from domain.errors import InvalidOptions
 from domain.limits import MAX_STORE_TIMEOUT_S, STORE_TIMEOUT_S
 from domain.ports import Clock, Journal, Probe
@@ -69,8 +69,7 @@ class PostgresStore:
             NotAJournal, NewerFormat, StoreUnsupported: the database was not touched.
             StoreTimeout, StoreWriteFailed: the server could not be had.
         """
-        settings = checked_settings(self)
-        check_text(owner_id)
+        settings, owner_id = checked_settings(self), ids.owner_id(owner_id)
         database = await _in_thread(lambda: OPEN_DATABASES.enter(settings))
         journal = PostgresJournal(database, owner_id)
         try:

@@ -22,6 +22,7 @@ from adapters.sqlite_file import FileSettings
 from adapters.sqlite_journal import SqliteJournal
 from adapters.sqlite_registry import OPEN_FILES
 from adapters.system import SystemClock, no_probe
+from domain import ids
 from domain.errors import InvalidOptions, StoreUnsupported
 from domain.limits import MAX_STORE_TIMEOUT_S, STORE_TIMEOUT_S
 from domain.ports import Clock, Journal, Probe
@@ -63,7 +64,7 @@ class SqliteStore:
             NotAJournal, NewerFormat, StoreUnsupported: the file was not touched.
             StoreTimeout, StoreWriteFailed, Corrupt: the engine could not open it.
         """
-        settings = checked_settings(self)
+        settings, owner_id = checked_settings(self), ids.owner_id(owner_id)
         open_file = await _in_thread(lambda: OPEN_FILES.enter(settings))
         journal = SqliteJournal(open_file, owner_id)
         try:

@@ -16,7 +16,10 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from domain.errors import InvalidId
+from domain.errors import InvalidId, InvalidOptions
+
+#: What an owner's id is, in words.
+OWNER_ID: Final = "text that UTF-8 can hold, not empty, without NUL and lone surrogates"
 
 _SEGMENT: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}", re.ASCII)
 
@@ -24,6 +27,25 @@ _SEGMENT: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}", re.ASCII)
 def _parse(kind: str, value: object) -> str:
     if not isinstance(value, str) or not _SEGMENT.fullmatch(value) or ".." in value:
         raise InvalidId(kind, value)
+    return value
+
+
+def is_owner_id(value: object) -> bool:
+    """Whether a value can name an owner: text that every store can hold, not empty."""
+    if not isinstance(value, str) or not value or "\0" in value:
+        return False
+    return not any("\ud800" <= character <= "\udfff" for character in value)
+
+
+def owner_id(value: object) -> str:
+    """Return `value` if it can name an owner.
+
+    Raises:
+        InvalidOptions: anything else, of any type.
+    """
+    if not is_owner_id(value):
+        raise InvalidOptions("owner_id", OWNER_ID, value)
+    assert isinstance(value, str)
     return value
 
 

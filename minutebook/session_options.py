@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from domain.errors import InvalidOptions
+from domain.ids import OWNER_ID, is_owner_id
 from domain.values import OnLostAttempt, PermissionMode, Priority
 from minutebook.budget import Budget
 from minutebook.lease_config import LeaseConfig
@@ -94,7 +95,7 @@ _RULES: Final[Mapping[str, _Rule]] = {
     "context": _Rule("a mapping with `environment` (text to text) and `metadata` (a mapping)", _is_context),
     "reason": _Rule("a text", lambda value: isinstance(value, str)),
     "metadata": _Rule("a mapping by names, or None", _or_none(_is_named)),
-    "owner_id": _Rule("text that UTF-8 can hold, without lone surrogates", _is_word),
+    "owner_id": _Rule(OWNER_ID, is_owner_id),
     "abort_timeout_s": _Rule(
         f"seconds above 0, at most {MAX_ABORT_TIMEOUT_S}",
         lambda value: _is_number(value, 0, MAX_ABORT_TIMEOUT_S) and value > 0,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import anyio
 import anyio.to_thread
 
+from domain import ids
 from domain.errors import InvalidOptions, NotAJournal
 from domain.ports import Clock, Holder, IdSource, Journal, JournalReader, Migration, StoreDescription
 from recovery import addresses
@@ -48,6 +49,8 @@ async def open_reader(journal: str, *, owner_id: str | None = None) -> AsyncIter
     Raises:
         InvalidOptions, NotAJournal, NewerFormat, StoreFailure.
     """
+    if owner_id is not None:
+        ids.owner_id(owner_id)
     if addresses.is_server(journal):
         async with _open_server(journal, owner_id) as server:
             yield server

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from domain.envelope import Fence, Stored
-from domain.errors import LeaseConflict, LeaseLost, MinutebookError, Rejected
+from domain.errors import InvalidOptions, LeaseConflict, LeaseLost, MinutebookError, Rejected
 from domain.limits import MAX_BLOB_BYTES, MAX_PAYLOAD_BYTES
 from domain.ports import Blob, CommitStatus, Holder, Journal
 from minutebook.testing.batches import Place, dummy_batch, end_of
@@ -80,6 +80,11 @@ class HostileContract(StoreSuite):
                 assert row is not None
                 assert row.owner_id == owner
                 assert await ours.session(batch.session_id) is None
+
+    async def test_it_is_opened_for_one_owner_who_can_be_named(self) -> None:
+        for nobody in ("", "no\0body", "\ud800", None, 7):
+            with pytest.raises(InvalidOptions, match="owner_id"):
+                await self.opened(nobody).__aenter__()  # type: ignore[arg-type]  # what a user may try
 
     async def test_ids_are_told_apart_to_the_letter(self) -> None:
         async with self.opened() as journal:

@@ -78,6 +78,7 @@ REFUSED = [
     ("context", {"metadata": "m"}),
     ("owner_id", ""),
     ("owner_id", b"me"),
+    ("owner_id", "a\0b"),
     ("abort_timeout_s", "1"),
     ("abort_timeout_s", math.nan),
     ("abort_timeout_s", 10**400),
