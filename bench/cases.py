@@ -276,7 +276,7 @@ def _peer(key: str, peer: dict[str, Any], p: Profile) -> Iterator[Case]:
     options = {**more, "tools": 4, "counts_fsyncs": p.counts_more}
     yield talk(f"t1_{key}_m4", f"T1 {name}, 4 tools", system, durable, p.many_tools, **options)
     yield talk(f"growth_{key}", f"growth {name}", system, durable, p.long_peers, once=True, **more)
-    for n in p.sessions:
+    for n in (n for n in p.sessions if n <= peer.get("most_sessions", n)):
         once = n != p.sessions[0]  # half a minute each
         more_of = {**more, "once": once, "sessions": n}
         yield talk(f"t2_{key}_{n}", f"T2 {name}, {n} sessions", system, durable, p.concurrent, **more_of)
