@@ -13,6 +13,7 @@ from domain import canonical, ids
 from domain.errors import InvalidId, InvalidOptions, MinutebookError
 from domain.values import ToolKind
 from minutebook.config import SessionConfig
+from minutebook.lease_config import LeaseConfig
 from minutebook.session import Session
 from minutebook.testing.scripted import ScriptedProvider, call, reply
 from minutebook.tool_context import ToolContext
@@ -140,7 +141,8 @@ async def test_any_text_is_a_setting_or_a_typed_refusal(tmp_path: Path, options:
 
 
 async def _used(options: dict[str, Any], store: SqliteStore) -> bool:
-    config = SessionConfig(ScriptedProvider([reply("ok")]), **options)
+    lease = LeaseConfig(worker_id=options.pop("worker_id", None))
+    config = SessionConfig(ScriptedProvider([reply("ok")]), lease=lease, **options)
     async with mb.create_session(config, store=store, session_id="s1") as session:
         assert (await session.run("hello")).content == "ok"
         before = session.messages
