@@ -6,6 +6,7 @@ calls are handed to threads, so that no server can hold up an event loop.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import TypeVar
@@ -21,7 +22,7 @@ from domain.ports import LeaseRow, Receipt, SessionRow, Snapshot
 T = TypeVar("T")
 
 
-class PostgresReads:
+class PostgresReads(ABC):
     """`domain.ports.JournalReader`; whoever inherits says how to `look`.
 
     Args:
@@ -38,9 +39,9 @@ class PostgresReads:
         """What to call this store in a message."""
         return self._opening.name
 
+    @abstractmethod
     async def look(self, read: Callable[[Connection], T]) -> T:
         """Have a reading thread do something."""
-        raise NotImplementedError
 
     async def session(self, session_id: str) -> SessionRow | None:
         """One session's row, or None. Raises Corrupt if it contradicts the last event."""
