@@ -27,7 +27,7 @@ from domain.errors import HeadConflict, OutcomeUnknown, StoreTimeout, StoreWrite
 from domain.ports import Batch, CommitStatus, Holder, Journal, Receipt
 from minutebook.testing.batches import Place, dummy_batch, end_of
 from minutebook.testing.postgres_cluster import Cluster
-from tests.postgres.waiting import wait_until
+from tests.postgres.waiting import KILL, end_connections, wait_until
 from tests.store.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
@@ -68,11 +68,6 @@ WAITING = (
     "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND application_name = 'minutebook' "
     "AND datname = %s"
 )
-KILL = (
-    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
-    "WHERE application_name = 'minutebook' AND datname = %s"
-)
-ALIVE = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'minutebook' AND datname = %s"
 
 
 def name_of(url: str) -> str:
@@ -250,8 +245,7 @@ async def test_a_connection_that_was_killed_between_two_commits_is_not_noticed(
         for batch in (FIRST, SECOND, THIRD):
             assert (await journal.commit(batch)).status is COMMITTED
             assert await journal.read("session-1")
-            postgres_cluster.execute(KILL, (name_of(postgres_url),))
-            await until(postgres_cluster, f"{ALIVE} HAVING count(*) = 0", name_of(postgres_url))
+            await anyio.to_thread.run_sync(end_connections, postgres_cluster, name_of(postgres_url))
         assert len(await journal.read("session-1")) == 4
 
 

@@ -18,8 +18,8 @@ from domain.errors import OutcomeUnknown, StoreUnsupported, StoreWriteFailed
 from domain.ports import CommitStatus, Journal
 from minutebook.testing.batches import Place, dummy_batch, end_of
 from minutebook.testing.postgres_cluster import Cluster
-from tests.postgres.test_postgres_commit import ALIVE, KILL, name_of, until
-from tests.postgres.waiting import wait_until
+from tests.postgres.test_postgres_commit import name_of
+from tests.postgres.waiting import end_connections, wait_until
 from tests.store.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
@@ -102,7 +102,7 @@ async def test_a_server_that_refuses_us_from_some_day_on_says_so_at_once(
         await journal.commit(FIRST)
         await journal.read("session-1")
         postgres_cluster.execute(f"ALTER ROLE {role} NOLOGIN")
-        await cut_off(postgres_cluster, database)
+        await anyio.to_thread.run_sync(end_connections, postgres_cluster, database)
         Trying.tries = 0
         for _ in range(2):
             with pytest.raises(StoreUnsupported, match="refuses the connection"):
@@ -129,7 +129,7 @@ async def test_a_server_that_has_too_many_clients_is_waited_for(
     async with opened(postgres_cluster.url(database, user=role)) as journal:
         await journal.commit(FIRST)
         postgres_cluster.execute(f"ALTER ROLE {role} CONNECTION LIMIT 0")
-        await cut_off(postgres_cluster, database)
+        await anyio.to_thread.run_sync(end_connections, postgres_cluster, database)
         Trying.tries = 0
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(commit, journal)
@@ -193,11 +193,6 @@ async def test_nor_is_it_while_nobody_answers() -> None:
 def test_a_no_of_the_server_is_told_from_a_broken_line_in_every_language(said: str, is_no: bool) -> None:
     text = f'connection failed: connection to server at "::1", port 5432 failed: {said}'
     assert was_turned_away(psycopg.OperationalError(text)) is is_no
-
-
-async def cut_off(cluster: Cluster, database: str) -> None:
-    cluster.execute(KILL, (database,))
-    await until(cluster, f"{ALIVE} HAVING count(*) = 0", database)
 
 
 # --- a statement that fails half-way ----------------------------------------------------------

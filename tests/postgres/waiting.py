@@ -6,9 +6,14 @@ import threading
 import time
 from collections.abc import Callable
 
+from minutebook.testing.postgres_cluster import Cluster
 from tests.store.waiting import PATIENCE_S
 
 _STEP_S = 0.005
+KILL = (
+    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+    "WHERE application_name = 'minutebook' AND datname = %s"
+)
 
 
 def wait_until(state: Callable[[], bool], what: str) -> None:
@@ -17,3 +22,12 @@ def wait_until(state: Callable[[], bool], what: str) -> None:
     while not state():
         assert time.monotonic() < end, f"waited in vain: {what}"
         pause.wait(_STEP_S)
+
+
+def end_connections(cluster: Cluster, database: str) -> None:
+    """End every connection to a database, also those that were on their way at the first look.
+
+    A commit is told to other processes by a thread that connects when it gets to it, so one look
+    and then waiting for silence may wait for a connection that nobody ends.
+    """
+    wait_until(lambda: not cluster.execute(KILL, (database,)), f"nobody is connected to {database}")
