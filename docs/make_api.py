@@ -39,7 +39,10 @@ GROUPS = {
     "A session": (
         "Session InputReceipt PendingInput RequestResult HistoryPage PromptResult ToolExecutionRecord".split()
     ),
-    "Several workers": "LeaseConfig LeaseSnapshot Fence due_sessions HandoffResult BackgroundProcess".split(),
+    "Several workers": (
+        "LeaseConfig LeaseSnapshot acquire_lease AcquiredLease Fence due_sessions HandoffResult "
+        "BackgroundProcess".split()
+    ),
     "Tools": "tool ToolDefinition ToolSet ToolContext ToolOutput SideEffect ToolKind Interrupt".split(),
     "Permissions and answers": (
         "PermissionMode PermissionCall Verdict Interaction Approve Deny ApproveCategory Answer "

@@ -15,6 +15,7 @@ _siblings.check()
 
 if TYPE_CHECKING:  # the same names once more, for type checkers and editors
     from domain import errors as errors
+    from domain.cursor import Cursor as Cursor
     from domain.envelope import Fence as Fence
     from domain.errors import MinutebookError as MinutebookError
     from domain.inputs import PendingInput as PendingInput
@@ -39,7 +40,9 @@ if TYPE_CHECKING:  # the same names once more, for type checkers and editors
     from domain.values import ToolKind as ToolKind
     from domain.values import Verdict as Verdict
     from minutebook._siblings import ForeignPackageError as ForeignPackageError
+    from minutebook.acquired_lease import AcquiredLease as AcquiredLease
     from minutebook.budget import Budget as Budget
+    from minutebook.compose import acquire_lease as acquire_lease
     from minutebook.compose import create_session as create_session
     from minutebook.compose import memory as memory
     from minutebook.compose import open_coordinator as open_coordinator
@@ -109,6 +112,7 @@ if TYPE_CHECKING:  # the same names once more, for type checkers and editors
 #: Where each public name lives.
 _EXPORTS: Final = {
     "domain": ("errors",),
+    "domain.cursor": ("Cursor",),
     "domain.envelope": ("Fence",),
     "domain.errors": ("MinutebookError",),
     "domain.inputs": ("PendingInput",),
@@ -139,8 +143,10 @@ _EXPORTS: Final = {
         "Verdict",
     ),
     "minutebook._siblings": ("ForeignPackageError",),
+    "minutebook.acquired_lease": ("AcquiredLease",),
     "minutebook.budget": ("Budget",),
     "minutebook.compose": (
+        "acquire_lease",
         "create_session",
         "memory",
         "open_coordinator",

@@ -12,10 +12,12 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from domain.errors import InvalidOptions
+from domain import ids
+from domain.errors import InvalidOptions, SessionNotFound
 from domain.limits import STORE_TIMEOUT_S
 from domain.model_ports import ModelProvider
 from domain.ports import Clock, Holder, Probe, StoreDescription
+from minutebook.acquired_lease import AcquiredLease
 from minutebook.config import SessionConfig
 from minutebook.lease_config import LeaseConfig
 from minutebook.opening import OpenSession, World
@@ -165,6 +167,37 @@ async def open_coordinator(
         ) as coordinator,
     ):
         yield coordinator
+
+
+@asynccontextmanager
+async def acquire_lease(
+    session_id: str,
+    *,
+    store: StoreDescription,
+    owner_id: str = "local",
+    lease: LeaseConfig | None = None,
+) -> AsyncIterator[AcquiredLease]:
+    """`async with acquire_lease(id, store=...) as lease`: keep every worker away from a session.
+
+    For work on what belongs to a session, outside of it: no worker opens the session and nothing
+    is written to it until the block ends. The lease is renewed meanwhile and given back at the end.
+
+    Raises:
+        SessionNotFound: this owner has no such session.
+        LeaseConflict: another live worker has it; says who, until when.
+        InvalidId, StoreFailure: nothing was taken.
+    """
+    ids.session_id(session_id)
+    config, world = lease or LeaseConfig(), _world(store, None)
+    async with store.open(owner_id=owner_id) as journal:
+        if await journal.session(session_id) is None:
+            raise SessionNotFound(session_id, journal.name)
+        holder = world.holder(config.worker_id, config.lease_id or world.ids.new("l"))
+        held = await world.keeper.hold(journal.leases, session_id, holder, config.times())
+        try:
+            yield AcquiredLease(held)
+        finally:
+            await held.release()
 
 
 def built_in_provider(config: ProviderConfig) -> ModelProvider:
