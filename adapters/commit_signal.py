@@ -13,8 +13,9 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Final
 
 from adapters.answers import Answer, wake
+from domain.cursor import Cursor
 from domain.envelope import Stored
-from domain.errors import Corrupt, InvalidOptions
+from domain.errors import Corrupt
 
 PAGE: Final = 256
 
@@ -93,27 +94,25 @@ class CommitSignal:
 class Subscription:
     """A session's rows, in order and without a hole, until the listener is closed.
 
-    Not a generator, so that one left unfinished needs no clean-up by the event loop.
+    Every look begins with the row that was given out last, so that a journal that is not the
+    same one any more is noticed at the next ring, whatever happened to it. Not a generator, so
+    that one left unfinished needs no clean-up by the event loop.
 
     Args:
         read: gives the rows after a sequence, a page at a time, none at the end.
-        reached: gives the session's last sequence.
         listener: rung when there may be more.
-        after: where to begin; the session must have reached it.
+        after: where to begin; None: with the first event.
     """
 
     def __init__(
         self,
         read: Callable[[int], Awaitable[Sequence[Stored]]],
-        reached: Callable[[], Awaitable[int]],
         listener: CommitListener,
-        after: int,
+        after: Cursor | None,
     ) -> None:
         self._read = read
-        self._reached = reached
         self._listener = listener
-        self._after = after
-        self._checked = after == 0
+        self._place = after if after is not None else Cursor.start(listener.session_id)
         self._page: deque[Stored] = deque()
 
     def __aiter__(self) -> Subscription:
@@ -123,29 +122,22 @@ class Subscription:
         """The next row, as soon as it is committed.
 
         Raises:
-            InvalidOptions: the session has not reached the place to begin at.
+            CursorMismatch: the journal does not have the place to begin at, or to go on from.
             Corrupt: the store gave rows that do not follow one another.
         """
-        if not self._checked:
-            await self._check_start()
         while not self._page:
             if self._listener.closed:
                 raise StopAsyncIteration
-            self._page.extend(await self._read(self._after))
+            page = await self._read(self._place.read_after)
+            self._page.extend(self._place.following(self._listener.session_id, page))
             if not self._page:
                 await self._listener.wait()
-        row = self._page.popleft()
-        if row.sequence != self._after + 1:
-            raise Corrupt("subscription", f"sequence {self._after + 1}", row.sequence, self._after + 1)
-        self._after = row.sequence
+        row, expected = self._page.popleft(), self._place.sequence + 1
+        if row.sequence != expected:
+            raise Corrupt("subscription", f"sequence {expected}", row.sequence, expected)
+        self._place = Cursor.after(row)
         return row
 
     async def aclose(self) -> None:
         """End it; a waiting `__anext__` ends too."""
         self._listener.close()
-
-    async def _check_start(self) -> None:
-        reached = await self._reached()
-        if not 0 <= self._after <= reached:
-            raise InvalidOptions("after", f"0 to {reached}, the session's head", self._after)
-        self._checked = True

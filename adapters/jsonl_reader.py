@@ -10,9 +10,11 @@ from __future__ import annotations
 import hashlib
 import re
 from array import array
+from bisect import bisect_right
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import BinaryIO, Final, TypeVar
 
 import anyio
@@ -161,7 +163,8 @@ class JsonLinesReader:
 
     def __init__(self, path: str, file: BinaryIO, scan: _Scan, owner_id: str | None) -> None:
         self._path, self._file, self._owner_id = path, file, owner_id
-        self._sections, self._blobs = scan.sections, scan.blobs
+        self._sections, self._blobs = dict(sorted(scan.sections.items())), scan.blobs
+        self._ids = list(self._sections)
         self._one_at_a_time = anyio.Lock()
 
     @property
@@ -186,9 +189,9 @@ class JsonLinesReader:
 
     async def sessions(self, *, after: str = "", limit: int = 100) -> Sequence[SessionRow]:
         """Session rows by id, those after `after`; of a damaged one as far as it is good."""
-        later = sorted(session_id for session_id in self._sections if session_id > after)
+        later = islice(self._ids, bisect_right(self._ids, after), None)
         sections = (self._section(session_id) for session_id in later)
-        return [section.row for section in sections if section is not None][:limit]
+        return [section.row for section in islice(filter(None, sections), limit)]
 
     async def read(
         self, session_id: str, *, after: int = 0, upto: int | None = None, limit: int = 256
@@ -216,21 +219,20 @@ class JsonLinesReader:
 
     async def command(self, session_id: str, command_id: str) -> tuple[bytes, Receipt] | None:
         """The fingerprint and receipt of a command that is in the export, or None."""
-        section = self._section(session_id)
-        offset = section.commands.get(command_id) if section is not None else None
-        if offset is None:
-            return None
-        found = await self._in_thread(lambda: self._parsed(offset, session_id))
-        if not isinstance(found, export.CommandLine):
-            raise _export_damaged("a file that changed while it was read", None)
-        return found.fingerprint, found.receipt
+        return (await self.commands(session_id, [command_id])).get(command_id)
 
     async def commands(
         self, session_id: str, command_ids: Sequence[str]
     ) -> Mapping[str, tuple[bytes, Receipt]]:
         """What `command` gives, for many commands at once; those that are there."""
-        found = {each: await self.command(session_id, each) for each in command_ids}
-        return {each: kept for each, kept in found.items() if kept is not None}
+        section = self._section(session_id)
+        if section is None:
+            return {}
+        kept = section.commands
+        offsets = {each: kept[each] for each in command_ids if each in kept}
+        return await self._in_thread(
+            lambda: {each: self._command(session_id, offset) for each, offset in offsets.items()}
+        )
 
     async def lease_lives(self, lease: LeaseRow) -> bool:
         """False: an export holds no lease."""
@@ -247,6 +249,12 @@ class JsonLinesReader:
         if not isinstance(found, Stored):
             raise _export_damaged("a file that changed while it was read", None)
         return found
+
+    def _command(self, session_id: str, offset: int) -> tuple[bytes, Receipt]:
+        found = self._parsed(offset, session_id)
+        if not isinstance(found, export.CommandLine):
+            raise _export_damaged("a file that changed while it was read", None)
+        return found.fingerprint, found.receipt
 
     def _parsed(self, offset: int, session_id: str) -> export.Line:
         self._file.seek(offset)

@@ -23,6 +23,7 @@ from adapters.commit_signal import PAGE, CommitListener, CommitSignal, Subscript
 from adapters.lease_rules import Instant
 from adapters.system import SystemClock, holder_is_dead, no_probe
 from domain import ids
+from domain.cursor import Cursor
 from domain.envelope import Fence, Stored, genesis
 from domain.errors import (
     LeaseLost,
@@ -187,15 +188,13 @@ class MemoryJournal:
             self._contents.unknown.discard(batch.session_id)
         return receipt
 
-    def subscribe(self, session_id: str, *, after: int = 0) -> AsyncIterator[Stored]:
-        """Rows after `after`, then as they are committed; ends when this handle is closed."""
+    def subscribe(self, session_id: str, *, after: Cursor | None = None) -> AsyncIterator[Stored]:
+        """Rows after a place, then as they are committed; ends when this handle is closed."""
         listener = self._contents.signal.listen(session_id)
         self._listeners.add(listener)
         if self._closed:
             listener.close()
-        return Subscription(
-            lambda n: self._page(session_id, n), lambda: self._reached_by(session_id), listener, after
-        )
+        return Subscription(lambda n: self.read(session_id, after=n, limit=PAGE), listener, after)
 
     # --- under the lock ---------------------------------------------------------
 
@@ -264,13 +263,6 @@ class MemoryJournal:
     def _command(self, session_id: str, command_id: str) -> tuple[bytes, Receipt] | None:
         session = self._session(session_id)
         return session.commands.get(command_id) if session is not None else None
-
-    async def _reached_by(self, session_id: str) -> int:
-        row = await self.session(session_id)
-        return row.sequence if row is not None else 0
-
-    async def _page(self, session_id: str, after: int) -> Sequence[Stored]:
-        return () if self._closed else await self.read(session_id, after=after, limit=PAGE)
 
     async def _read(self, look: Callable[[], T]) -> T:
         self.check_open()

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from ipaddress import ip_address
 from typing import Final
 
 import psycopg
 from psycopg import pq
-from psycopg.conninfo import conninfo_to_dict
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from domain.errors import InvalidOptions
 
@@ -22,6 +23,18 @@ _DEFAULT_PORT: Final = "5432"
 _PORTS: Final = re.compile(r"[0-9]{1,5}(,[0-9]{1,5})*")
 # Not more than an identifier that needs no quotes: a name to be typed into SQL by people, too.
 _SCHEMA: Final = re.compile(r"[a-z_][a-z0-9_]{0,62}")
+#: What libpq reads as a number, and only once it has a connection; the driver reads the first one.
+_WHOLE: Final = (
+    "connect_timeout",
+    "keepalives",
+    "keepalives_idle",
+    "keepalives_interval",
+    "keepalives_count",
+    "tcp_user_timeout",
+)
+_NUMBER: Final = re.compile(r"[0-9]{1,9}")
+#: A socket that cannot be, since its name is too long.
+_NOWHERE: Final = "/" + "minutebook/" * 20
 #: Without a value of libpq's own, and not to be left empty.
 _NOT_EMPTY: Final = {
     "sslcertmode": "allow",
@@ -52,18 +65,20 @@ def address(url: object) -> Address:
     """Take a URL apart.
 
     Raises:
-        InvalidOptions: it is none, or names no database. What was given is not shown.
+        InvalidOptions: it is none, names no database, or gives a parameter a value that it cannot
+            have. What was given is not shown.
     """
     if not isinstance(url, str) or not url.startswith(_SCHEMES) or "\0" in url:
         raise _refusal()
     try:
-        given = {key: str(value) for key, value in conninfo_to_dict(url).items() if value is not None}
+        given = {key: str(value) for key, value in conninfo_to_dict(url).items() if value}
     except (psycopg.Error, UnicodeError):
         # libpq's message quotes what it could not read: not even as a cause.
         raise _refusal() from None
     given.setdefault("port", _DEFAULT_PORT)
     if not given.get("dbname") or not _PORTS.fullmatch(given["port"]) or _torn(url, given):
         raise _refusal()
+    _check_values(given)
     secrets = tuple(given[key] for key in ("password", "sslpassword") if given.get(key))
     return Address(_name(given), tuple((_defaults() | given).items()), secrets)
 
@@ -90,6 +105,35 @@ def _defaults() -> dict[str, str]:
     return built_in | {key: value for key, value in _NOT_EMPTY.items() if built_in.get(key) == ""}
 
 
+def _check_values(given: dict[str, str]) -> None:
+    """Refuse what libpq would refuse only when it connects, where it looks like a server that is away."""
+    for key in _WHOLE:
+        if not _NUMBER.fullmatch(given.get(key, "0")):
+            raise _refusal(f"a whole number from 0 for {key}")
+    if not all(map(_is_ip, given.get("hostaddr", "").split(","))):
+        raise _refusal("IP addresses for hostaddr")
+    if not _is_taken(given) and _is_taken({}):
+        alone = [key for key in given if not _is_taken({key: given[key]})]
+        raise _refusal(f"values that libpq takes for {' and '.join(alone or given)} (see its documentation)")
+
+
+def _is_taken(given: dict[str, str]) -> bool:
+    """Whether libpq gets as far as looking for a server; that is nowhere, in as many places as asked for."""
+    nowhere = ",".join(_NOWHERE for _ in given.get("host", "").split(","))
+    tried = {key: value for key, value in (_defaults() | given).items() if key not in ("hostaddr", *_WHOLE)}
+    attempt = pq.PGconn.connect_start(make_conninfo(**tried | {"host": nowhere}).encode())
+    said = attempt.error_message
+    attempt.finish()
+    return _NOWHERE.encode() in said
+
+
+def _is_ip(text: str) -> bool:
+    try:
+        return not text or bool(ip_address(text))
+    except ValueError:
+        return False
+
+
 def _torn(url: str, given: dict[str, str]) -> bool:
     """Whether a password may reach into what is shown: libpq ends it at the first @ or / as it stands."""
     place = url.partition("://")[2].partition("?")[0]
@@ -113,5 +157,5 @@ def _name(given: dict[str, str]) -> str:
     return f"postgresql://{','.join(places)}/{given['dbname']}"
 
 
-def _refusal() -> InvalidOptions:
-    return InvalidOptions("url", _EXPECTED, "another text (not shown: it may hold a password)")
+def _refusal(expected: str = _EXPECTED) -> InvalidOptions:
+    return InvalidOptions("url", expected, "another text (not shown: it may hold a password)")

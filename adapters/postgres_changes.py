@@ -16,10 +16,10 @@ import psycopg
 from adapters import commit_rules, postgres_rows, postgres_statements
 from adapters.commit_rules import Standing
 from adapters.lease_rules import Instant
-from adapters.postgres_connections import Backend, Opening, connect
+from adapters.postgres_connections import Backend, Line, Opening
+from adapters.postgres_driver import Connection, byteas, texts
 from adapters.postgres_errors import is_conflict, read_error, write_error
 from adapters.postgres_rows import MAX_NUMBER, keepable
-from adapters.postgres_schema import Connection
 from adapters.postgres_statements import Place
 from domain.envelope import genesis
 from domain.errors import OutcomeUnknown, StoreFailure, StoreTimeout, ValueRefused
@@ -73,6 +73,7 @@ def check_text(text: str | None) -> None:
 def settle(opening: Opening, batch: Batch, backends: tuple[Backend, ...]) -> Receipt | None:
     """Contend for a batch's command on a new connection; its receipt if it is there, None if not.
 
+    A server that is away is tried again until the store's timeout: it mostly went with the commit.
     A statement of that commit may still be on its way or under way. It waits, or finds
     the place of its command taken, and then it writes nothing.
 
@@ -83,17 +84,17 @@ def settle(opening: Opening, batch: Batch, backends: tuple[Backend, ...]) -> Rec
         OutcomeUnknown: still undecided.
         CommandConflict: the command is there with other content.
     """
+    line = Line(opening)
     try:
-        connection = connect(opening)
-        try:
-            for backend in backends:
-                _end(connection, backend)
-            found = _contend(connection, opening, batch)
-        finally:
-            connection.close()
+        connection = line.opened(time.monotonic() + opening.timeout_s)
+        for backend in backends:
+            _end(connection, backend)
+        found = _contend(connection, opening, batch)
     except (psycopg.Error, StoreFailure) as e:
         told = f"the database does not say ({read_error(opening.name, e)}); settle it later"
         raise OutcomeUnknown(batch.session_id, told) from e
+    finally:
+        line.drop()
     return commit_rules.found_again(batch, *found, CommitStatus.RECONCILED) if found else None
 
 
@@ -137,12 +138,12 @@ def _moved(
         blobs=bool(batch.blobs),
     )
     try:
-        row = connection.execute(statement, {**wanted, "voided": voided}, prepare=True).fetchone()
+        rows = connection.ask(statement, {**wanted, "voided": voided})
     except psycopg.Error as e:
         if is_conflict(e):
             return False
         raise
-    return row is not None and row["moved"] == 1
+    return bool(rows[0]["moved"])
 
 
 def _place(batch: Batch) -> Place:
@@ -163,12 +164,10 @@ def _may_fit(batch: Batch) -> bool:
 def _why(connection: Connection, opening: Opening, wanted: dict[str, Any]) -> dict[str, Any]:
     """What is there instead. Nothing was written, so no failure in here is an unknown outcome."""
     statement = postgres_statements.standing_and_command(opening.schema)
-    asked = {key: wanted[key] for key in ("now", "session", "command")}
     try:
-        row = connection.execute(statement, asked, prepare=True).fetchone()
+        (row,) = connection.ask(statement, wanted)
     except psycopg.Error as e:
         raise write_error(opening.name, e) from e
-    assert row is not None, "a left join of one row gives one row"
     return row
 
 
@@ -197,15 +196,15 @@ def _parameters(batch: Batch, now: datetime | None) -> dict[str, Any]:
         "token": fence.token if fence else None,
         "lease": fence.lease_id if fence else None,
         "holder": fence.worker_id if fence else None,
-        "topics": [e.topic for e in events],
-        "envelopes": [e.envelope for e in events],
-        "payloads": [e.payload for e in events],
-        "salts": [e.salt for e in events],
-        "heads": [e.head for e in events],
+        "topics": texts([e.topic for e in events]),
+        "envelopes": byteas([e.envelope for e in events]),
+        "payloads": byteas([e.payload for e in events]),
+        "salts": byteas([e.salt for e in events]),
+        "heads": byteas([e.head for e in events]),
         "snapshot_sequence": snapshot and snapshot.sequence,
         "snapshot_version": snapshot and snapshot.version,
         "snapshot_head": snapshot and snapshot.head,
         "snapshot_state": snapshot and snapshot.state,
-        "digests": [blob.digest for blob in blobs],
-        "blobs": [blob.data for blob in blobs],
+        "digests": texts([blob.digest for blob in blobs]),
+        "blobs": byteas([blob.data for blob in blobs]),
     }

@@ -20,12 +20,11 @@ import psycopg
 from psycopg import pq
 from psycopg.conninfo import make_conninfo
 from psycopg.rows import dict_row
-from psycopg.types.numeric import Int8BinaryDumper
 
 from adapters import postgres_schema
 from adapters.postgres_address import Address
-from adapters.postgres_errors import is_passing, text_of, turned_away, was_turned_away
-from adapters.postgres_schema import Connection
+from adapters.postgres_driver import Connection
+from adapters.postgres_errors import is_passing, text_of, turned_away, was_turned_away, write_error
 from domain.errors import NotAJournal, StoreUnsupported
 
 T = TypeVar("T")
@@ -53,6 +52,8 @@ class Opening:
         schema: the PostgreSQL schema of its tables, a plain identifier.
         timeout_s: how long a statement or a lock is waited for.
         writes: whether the connection may write; otherwise every transaction is read-only.
+        standby_will_do: whether it may be to a server that only follows another one. Never for whoever
+            decides anything by what is read: it may not be the last that was committed.
         connection_class: what the driver makes; a subclass may count or inject faults.
     """
 
@@ -60,7 +61,8 @@ class Opening:
     schema: str
     timeout_s: float
     writes: bool = True
-    connection_class: type[psycopg.Connection[Any]] = field(default=psycopg.Connection, repr=False)
+    standby_will_do: bool = False
+    connection_class: type[Connection] = field(default=Connection, repr=False)
 
     @property
     def name(self) -> str:
@@ -96,7 +98,7 @@ def parameters(opening: Opening) -> dict[str, Any]:
         "autocommit": True,
         "row_factory": dict_row,
     }
-    if opening.writes and "," in given.get("host", ""):
+    if not opening.standby_will_do and "," in given.get("host", ""):
         given["target_session_attrs"] = "read-write"
     return given
 
@@ -107,8 +109,6 @@ def configure(connection: Connection, opening: Opening) -> Backend | None:
     Raises:
         StoreUnsupported: the server would not keep what it is given.
     """
-    # One size for every number: a statement is prepared once, not once for each size of its values.
-    connection.adapters.register_dumper(int, Int8BinaryDumper)
     settings = connection.execute(_settings_statement(opening).encode()).fetchone() or {}
     _check(opening, settings, connection.info.server_version)
     started = settings["backend_start"]
@@ -151,12 +151,17 @@ def check_journal(connection: Connection, opening: Opening) -> None:
 
     Raises:
         NotAJournal, NewerFormat: it is not ours; it was not touched.
+        StoreFailure: the tables could not be made.
+        psycopg.Error: it could not be looked at.
     """
     if postgres_schema.is_journal(connection, opening.schema, opening.name):
         return
     if not opening.writes:
         raise NotAJournal(opening.name, f"expected a minutebook journal in schema {opening.schema!r}")
-    postgres_schema.make_journal(connection, opening.schema, opening.name)
+    try:
+        postgres_schema.make_journal(connection, opening.schema, opening.name)
+    except psycopg.Error as e:
+        raise write_error(opening.name, e) from e
 
 
 class Line:
@@ -259,11 +264,12 @@ def _settings_statement(opening: Opening) -> str:
 def _check(opening: Opening, found: dict[str, Any], version: int) -> None:
     if version < _MIN_SERVER_VERSION:
         raise StoreUnsupported(opening.name, f"expected PostgreSQL 13 or newer, found {version // 10000}")
+    if found["standby"] and not opening.standby_will_do:
+        raise StoreUnsupported(opening.name, "expected a server that takes writes, found a standby")
     if not opening.writes:
         return
-    if found["standby"] or found["read_only"] == "on":
-        what = "a standby" if found["standby"] else "a read-only database"
-        raise StoreUnsupported(opening.name, f"expected a server that takes writes, found {what}")
+    if found["read_only"] == "on":
+        raise StoreUnsupported(opening.name, "expected a database that takes writes, found a read-only one")
     if found["synchronous_commit"] == "off":
         raise StoreUnsupported(
             opening.name,

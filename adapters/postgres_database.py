@@ -15,7 +15,7 @@ from typing import Final
 from adapters import postgres_changes
 from adapters.commit_signal import CommitSignal
 from adapters.postgres_connections import Line, Opening, check_journal
-from adapters.postgres_errors import write_error
+from adapters.postgres_errors import read_error
 from adapters.postgres_listener import CommitEar, CommitNotifier
 from adapters.postgres_threads import PostgresThreads, Unsettled
 from domain.ports import Batch, Clock, Probe, Receipt
@@ -71,7 +71,7 @@ class OpenDatabase:
                 check_journal(self._first.opened(deadline=0.0), self.opening)
             except Exception as e:
                 self._first.drop()
-                raise write_error(self.opening.name, e) from (e.__cause__ or e)
+                raise read_error(self.opening.name, e) from (e.__cause__ or e)
             self.writers.start()
             self.readers.start()
             self._started = True

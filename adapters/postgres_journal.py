@@ -19,12 +19,13 @@ from adapters import commit_rules, postgres_changes, postgres_leases, postgres_r
 from adapters.answers import in_time
 from adapters.commit_signal import PAGE, CommitListener, Subscription
 from adapters.postgres_database import OpenDatabase
+from adapters.postgres_driver import Connection
 from adapters.postgres_errors import text_of
 from adapters.postgres_reads import PostgresReads
 from adapters.postgres_rows import keepable
-from adapters.postgres_schema import Connection
 from adapters.postgres_threads import GRACE_S, Job
 from domain import ids
+from domain.cursor import Cursor
 from domain.envelope import Fence, Stored
 from domain.errors import LeaseLost, OutcomeUnknown, StoreReadFailed, StoreUnsupported, StoreWriteFailed
 from domain.ports import Batch, CommitStatus, Holder, LeaseRow, LeaseStore, Receipt, SessionRow
@@ -54,17 +55,15 @@ class PostgresJournal(PostgresReads):
         for listener in list(self._listeners):
             listener.close()
 
-    def subscribe(self, session_id: str, *, after: int = 0) -> AsyncIterator[Stored]:
-        """Rows after `after`, then as they are committed; ends when this handle is closed."""
+    def subscribe(self, session_id: str, *, after: Cursor | None = None) -> AsyncIterator[Stored]:
+        """Rows after a place, then as they are committed; ends when this handle is closed."""
         listener = self.database.signal.listen(session_id)
         self._listeners.add(listener)
         if self._closed:
             listener.close()
         else:
             self.database.ear.nudge()
-        return Subscription(
-            lambda n: self._page(session_id, n), lambda: self._reached_by(session_id), listener, after
-        )
+        return Subscription(lambda n: self.read(session_id, after=n, limit=PAGE), listener, after)
 
     async def commit(self, batch: Batch) -> Receipt:
         """Append a batch, all of it or nothing; see the port."""
@@ -138,13 +137,6 @@ class PostgresJournal(PostgresReads):
 
     def _deadline(self) -> float:
         return time.monotonic() + self.database.opening.timeout_s
-
-    async def _reached_by(self, session_id: str) -> int:
-        row = await self.session(session_id)
-        return row.sequence if row is not None else 0
-
-    async def _page(self, session_id: str, after: int) -> Sequence[Stored]:
-        return () if self._closed else await self.read(session_id, after=after, limit=PAGE)
 
 
 class PostgresLeaseStore:

@@ -13,8 +13,8 @@ from adapters import lease_rules, postgres_rows, postgres_statements
 from adapters.lease_rules import Instant
 from adapters.postgres_changes import check_text
 from adapters.postgres_connections import Opening
+from adapters.postgres_driver import Connection
 from adapters.postgres_rows import MAX_NUMBER, keepable
-from adapters.postgres_schema import Connection
 from adapters.system import holder_is_dead
 from domain.envelope import Fence, genesis
 from domain.errors import LeaseLost, SessionNotFound, StoreTimeout
@@ -93,7 +93,7 @@ def release(
     """Give a lease back; the token stays. Not ours any more: nothing happens."""
     asked = _fenced(owner_id, session_id, fence, now)
     if _askable(session_id, fence):
-        connection.execute(postgres_statements.release(opening.schema), asked, prepare=True)
+        connection.ask(postgres_statements.release(opening.schema), asked)
 
 
 def _take_over(
@@ -128,16 +128,15 @@ def _take_over(
 
 def _held(connection: Connection, opening: Opening, session_id: str, now: datetime | None) -> dict[str, Any]:
     asked = {"session": session_id, "now": now}
-    row = connection.execute(postgres_statements.held(opening.schema), asked, prepare=True).fetchone()
-    assert row is not None, "a left join of one row gives one row"
+    (row,) = connection.ask(postgres_statements.held(opening.schema), asked)
     return row
 
 
 def _one(connection: Connection, statement: bytes, asked: dict[str, Any]) -> LeaseRow | None:
     if not all(_can_be_asked(value) for value in asked.values()):
         return None
-    row = connection.execute(statement, asked, prepare=True).fetchone()
-    return postgres_rows.lease_row(row) if row is not None else None
+    rows = connection.ask(statement, asked)
+    return postgres_rows.lease_row(rows[0]) if rows else None
 
 
 def _can_be_asked(value: Any) -> bool:

@@ -20,8 +20,9 @@ import psycopg
 
 from adapters.commit_signal import CommitSignal
 from adapters.postgres_connections import Opening, connect
+from adapters.postgres_driver import Connection, texts
 from adapters.postgres_rows import keepable
-from adapters.postgres_schema import EVENTS_TABLE, Connection
+from adapters.postgres_schema import EVENTS_TABLE
 from domain.errors import MinutebookError
 
 #: How soon another process's commit is noticed without a notification.
@@ -32,7 +33,7 @@ _RETRY_S: Final = 0.1
 _BREATH_S: Final = 0.005
 _MAX_JOIN_S: Final = 1.0
 
-_NOTIFY: Final = b"SELECT pg_notify(%(channel)s, x) FROM unnest(%(sessions)s::text[]) AS x"
+_NOTIFY: Final = b"SELECT pg_notify(%(channel)s::text, x) FROM unnest(%(sessions)s::text[]) AS x"
 _REACHED: Final = (
     "SELECT session_id, sequence FROM {s}.minutebook_sessions WHERE session_id = ANY(%(sessions)s::text[])"
 )
@@ -82,7 +83,7 @@ class CommitNotifier:
                     connection = connect(self._opening)
                     connection.execute(_UNHURRIED)
                 channel = channel_of(self._opening.schema)
-                connection.execute(_NOTIFY, {"channel": channel, "sessions": sessions}, prepare=True)
+                connection.ask(_NOTIFY, {"channel": channel, "sessions": texts(sessions)})
             except (psycopg.Error, MinutebookError):  # they look by themselves
                 if connection is not None:
                     connection.close()
@@ -164,7 +165,7 @@ class CommitEar:
         if not listening:
             return
         asked = _REACHED.format(s=self._opening.schema).encode()
-        rows = connection.execute(asked, {"sessions": listening}, prepare=True).fetchall()
+        rows = connection.ask(asked, {"sessions": texts(listening)})
         reached = {row["session_id"]: row["sequence"] for row in rows}
         self._signal.ring({each for each in reached if reached[each] != self._seen.get(each)})
         self._seen = reached

@@ -7,9 +7,9 @@ will do, and no table is made. It may be used while sessions run.
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, closing
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import anyio
 import anyio.to_thread
@@ -17,20 +17,31 @@ import psycopg
 
 from adapters.postgres_address import address, checked_schema
 from adapters.postgres_connections import Opening, check_journal, connect
+from adapters.postgres_driver import Connection
 from adapters.postgres_errors import read_error
 from adapters.postgres_reads import PostgresReads
-from adapters.postgres_schema import Connection
 from adapters.postgres_threads import Job, PostgresThreads, Unsettled
 from domain.limits import STORE_TIMEOUT_S
 
 T = TypeVar("T")
 
+_STANDBY: Final = (
+    b"SELECT pg_is_in_recovery() AS standby, pg_last_xact_replay_timestamp() AS last, "
+    b"pg_wal_lsn_diff(pg_last_wal_receive_lsn(), pg_last_wal_replay_lsn())::bigint AS waiting, "
+    b"EXISTS (SELECT 1 FROM pg_stat_wal_receiver) AS follows"
+)
+
 
 class PostgresJournalReader(PostgresReads):
-    """`domain.ports.JournalReader` over a database. Made by `open_reader`."""
+    """`domain.ports.JournalReader` over a database. Made by `open_reader`.
 
-    def __init__(self, opening: Opening, owner_id: str | None) -> None:
+    Args:
+        caveats: what a reader of this database has to know, as it was when it was opened.
+    """
+
+    def __init__(self, opening: Opening, owner_id: str | None, caveats: Sequence[str]) -> None:
         super().__init__(opening, owner_id)
+        self.caveats = caveats
         self._timeout_s = opening.timeout_s
         self._threads = PostgresThreads(opening, 1, Unsettled())
         self._threads.start()
@@ -68,9 +79,9 @@ async def open_reader(
         NewerFormat: a newer version of this library made them.
         StoreTimeout, StoreUnsupported, StoreReadFailed: it could not be read now.
     """
-    opening = Opening(address(url), checked_schema(schema), timeout_s, writes=False)
-    await _in_thread(lambda: _check(opening))
-    reader = PostgresJournalReader(opening, owner_id)
+    opening = Opening(address(url), checked_schema(schema), timeout_s, writes=False, standby_will_do=True)
+    caveats = await _in_thread(lambda: _checked(opening))
+    reader = PostgresJournalReader(opening, owner_id, caveats)
     try:
         yield reader
     finally:
@@ -78,13 +89,30 @@ async def open_reader(
             await _in_thread(reader.close)
 
 
-def _check(opening: Opening) -> None:
+def _checked(opening: Opening) -> list[str]:
     """See that there is a journal of this format; a server that is not there is not waited for."""
     try:
         with closing(connect(opening)) as connection:
             check_journal(connection, opening)
+            found = connection.execute(_STANDBY).fetchone() or {}
     except psycopg.Error as e:
         raise read_error(opening.name, e) from e
+    return [_as_a_standby(opening.name, found)] if found["standby"] else []
+
+
+def _as_a_standby(name: str, found: dict[str, Any]) -> str:
+    """What may be missing from what a standby shows."""
+    told = ["It has shown no new commit since it was started"]
+    if found["last"]:
+        told = [f"The last commit that it shows is from {found['last']:%Y-%m-%d %H:%M:%S} UTC"]
+    if found["waiting"]:
+        told.append(f"{found['waiting']:,} bytes that it received are not shown yet")
+    if not found["follows"]:
+        told.append("it is not connected to its primary")
+    return (
+        f"{name} is a standby. {'; '.join(told)}. What the primary has committed since is not in here, "
+        "and somebody may hold a session by now: decide by what the primary shows."
+    )
 
 
 async def _in_thread(call: Callable[[], Any]) -> Any:

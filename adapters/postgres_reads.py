@@ -14,7 +14,7 @@ from typing import TypeVar
 from adapters import lease_rules, postgres_rows
 from adapters.lease_rules import Instant
 from adapters.postgres_connections import Opening
-from adapters.postgres_schema import Connection
+from adapters.postgres_driver import Connection
 from adapters.system import holder_is_dead
 from domain.envelope import Stored
 from domain.ports import LeaseRow, Receipt, SessionRow, Snapshot

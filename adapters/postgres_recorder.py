@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+import psycopg
 from eventsourcing.persistence import (
     InfrastructureFactory,
     Notification,
@@ -28,8 +29,9 @@ from eventsourcing.utils import Environment
 from psycopg_pool import ConnectionPool
 
 from adapters.postgres_connections import Opening, configure, parameters
+from adapters.postgres_driver import Row
 from adapters.postgres_listener import channel_of
-from adapters.postgres_schema import EVENTS_TABLE, Connection, make_journal
+from adapters.postgres_schema import EVENTS_TABLE, make_journal
 from adapters.reading_application import ReadingApplication
 from domain.errors import StoreUnsupported
 
@@ -176,7 +178,7 @@ class JournalRecorder(PostgresApplicationRecorder):
                 waiting &= self._writers(connection)
         return (row or {})["last"] or 0
 
-    def _writers(self, connection: Connection) -> set[str]:
+    def _writers(self, connection: psycopg.Connection[Row]) -> set[str]:
         return {row["writer"] for row in connection.execute(_WRITERS, (self._table,)).fetchall()}
 
 

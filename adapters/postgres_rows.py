@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from adapters import lease_rules
 from adapters.lease_rules import Instant
-from adapters.postgres_schema import Connection
+from adapters.postgres_driver import Connection, texts
 from adapters.system import holder_is_dead
 from domain.envelope import Stored
 from domain.errors import Corrupt
@@ -117,7 +117,7 @@ def list_free(
         return []
     free: list[SessionRow] = []
     while len(free) < limit:
-        asked = {"now": now, "owner": owner_id, "after": after, "actions": wanted, "limit": _FREE_PAGE}
+        asked = {"now": now, "owner": owner_id, "after": after, "actions": texts(wanted), "limit": _FREE_PAGE}
         found = _ask(connection, _WITH_WORK, schema, **asked)
         free += [session_row(row) for row in found if _is_free(row)]
         if len(found) < _FREE_PAGE:
@@ -174,7 +174,7 @@ def find_commands(
     wanted = [each for each in command_ids if keepable(each)]
     if not wanted or not keepable(session_id):
         return {}
-    rows = _ask(connection, _COMMANDS, schema, session=session_id, owner=owner_id, commands=wanted)
+    rows = _ask(connection, _COMMANDS, schema, session=session_id, owner=owner_id, commands=texts(wanted))
     return {row["command_id"]: command_of(row) for row in rows}
 
 
@@ -240,9 +240,7 @@ def keepable(text: str) -> bool:
 
 
 def _ask(connection: Connection, statement: str, schema: str, **asked: Any) -> list[dict[str, Any]]:
-    return connection.execute(
-        statement.format(s=schema).encode(), asked, prepare=True, binary=True
-    ).fetchall()
+    return connection.ask(statement.format(s=schema).encode(), asked)
 
 
 def _number(value: int | None) -> int:

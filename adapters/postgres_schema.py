@@ -7,13 +7,12 @@ needs a new `FORMAT_VERSION` and a way up from the old one.
 from __future__ import annotations
 
 import zlib
-from typing import Any, Final
+from typing import Final
 
 import psycopg
 
+from adapters.postgres_driver import Row
 from domain.errors import NewerFormat, NotAJournal
-
-Connection = psycopg.Connection[dict[str, Any]]
 
 FORMAT_VERSION: Final = 1
 EVENTS_TABLE: Final = "minutebook_events"
@@ -96,7 +95,7 @@ _COLUMNS_FOUND: Final = (
 )
 
 
-def is_journal(connection: Connection, schema: str, store: str) -> bool:
+def is_journal(connection: psycopg.Connection[Row], schema: str, store: str) -> bool:
     """Whether a schema holds a journal of this format; False where our tables are not there yet.
 
     Raises:
@@ -121,7 +120,7 @@ def is_journal(connection: Connection, schema: str, store: str) -> bool:
     return True
 
 
-def make_journal(connection: Connection, schema: str, store: str) -> None:
+def make_journal(connection: psycopg.Connection[Row], schema: str, store: str) -> None:
     """Make the tables where there are none; many processes may do so at once.
 
     Raises: as `is_journal`.
@@ -140,7 +139,7 @@ def make_journal(connection: Connection, schema: str, store: str) -> None:
         )
 
 
-def _check_version(connection: Connection, schema: str, store: str) -> None:
+def _check_version(connection: psycopg.Connection[Row], schema: str, store: str) -> None:
     statement = f"SELECT * FROM {schema}.minutebook_format"
     marks = connection.execute(statement.encode()).fetchall()
     if len(marks) != 1 or marks[0].get("application") != _APPLICATION:

@@ -13,7 +13,7 @@ from typing import Final
 
 # A store's clock: the database's own, read when a row is looked at. A test may give another.
 _NOW: Final = "COALESCE(%(now)s::timestamptz, clock_timestamp())"
-_TTL: Final = "%(ttl_ms)s * interval '1 millisecond'"
+_TTL: Final = "%(ttl_ms)s::bigint * interval '1 millisecond'"
 _OWN_SESSION: Final = "s.session_id = %(session)s::text AND s.owner_id = %(owner)s::text"
 _OWN_FENCE: Final = "s.token = %(token)s AND s.lease_id = %(lease)s::text AND s.holder_id = %(holder)s::text"
 _THIS_COMMAND: Final = "c.session_id = %(session)s::text AND c.command_id = %(command)s::text"
@@ -63,14 +63,12 @@ _TAKE_VOID: Final = (
     "first_sequence = %(first_sequence)s, last_sequence = %(last_sequence)s, head = %(last_head)s "
     f"FROM moved WHERE {_VOID} RETURNING 1"
 )
-# Numbered here: the driver would send an array of numbers in the smallest type that they fit.
-# %b: arrays go as bytes; as text they would take most of a commit's time.
 _INSERT_EVENTS: Final = (
     "INSERT INTO {s}.minutebook_events "
     "(originator_id, originator_version, topic, state, payload, salt, head) "
     "SELECT moved.session_id, %(expected_sequence)s + e.n, e.topic, e.state, e.payload, e.salt, e.head "
-    "FROM moved, unnest(%(topics)b::text[], %(envelopes)b::bytea[], %(payloads)b::bytea[], "
-    "%(salts)b::bytea[], %(heads)b::bytea[]) WITH ORDINALITY AS e (topic, state, payload, salt, head, n) "
+    "FROM moved, unnest(%(topics)s::text[], %(envelopes)s::bytea[], %(payloads)s::bytea[], "
+    "%(salts)s::bytea[], %(heads)s::bytea[]) WITH ORDINALITY AS e (topic, state, payload, salt, head, n) "
     "ORDER BY 2"
 )
 _INSERT_SNAPSHOT: Final = (
@@ -81,7 +79,7 @@ _INSERT_SNAPSHOT: Final = (
 # In the order of the digests: two commits with the same blobs must not wait for each other.
 _INSERT_BLOBS: Final = (
     "INSERT INTO {s}.minutebook_blobs (digest, data) SELECT b.* FROM moved, "
-    "unnest(%(digests)b::text[], %(blobs)b::bytea[]) AS b ORDER BY 1 ON CONFLICT (digest) DO NOTHING"
+    "unnest(%(digests)s::text[], %(blobs)s::bytea[]) AS b ORDER BY 1 ON CONFLICT (digest) DO NOTHING"
 )
 # Undone as a whole where somebody else took the command's place meanwhile, or where the
 # lease ran out while the row was waited for.

@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 import anyio
 import anyio.to_thread
-import psycopg
 
 from adapters.postgres_address import address, checked_schema
 from adapters.postgres_connections import Opening
 from adapters.postgres_database import OPEN_DATABASES, DatabaseSettings
+from adapters.postgres_driver import Connection
 from adapters.postgres_journal import PostgresJournal
 from adapters.system import no_probe
 from domain import ids
@@ -53,7 +53,7 @@ class PostgresStore:
     clock: Clock | None = None
     store_timeout_s: float = STORE_TIMEOUT_S
     connections: int = DEFAULT_CONNECTIONS
-    connection_class: type[psycopg.Connection[Any]] = field(default=psycopg.Connection, repr=False)
+    connection_class: type[Connection] = field(default=Connection, repr=False)
 
     @property
     def durable(self) -> bool:
@@ -67,7 +67,8 @@ class PostgresStore:
         Raises:
             InvalidOptions: nothing was touched.
             NotAJournal, NewerFormat, StoreUnsupported: the database was not touched.
-            StoreTimeout, StoreWriteFailed: the server could not be had.
+            StoreTimeout, StoreReadFailed: the server could not be had.
+            StoreWriteFailed: the tables could not be made.
         """
         settings, owner_id = checked_settings(self), ids.owner_id(owner_id)
         database = await _in_thread(lambda: OPEN_DATABASES.enter(settings))

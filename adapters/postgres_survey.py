@@ -10,8 +10,8 @@ from typing import Any, Final
 from adapters import postgres_schema
 from adapters.postgres_address import address, checked_schema
 from adapters.postgres_connections import Opening, check_journal, connect
+from adapters.postgres_driver import Connection
 from adapters.postgres_errors import read_error
-from adapters.postgres_schema import Connection
 from domain import catalogue
 from domain.references import MARKS, blob_digests, may_refer
 
@@ -50,7 +50,7 @@ def survey(url: str, *, schema: str) -> ServerSurvey:
     Raises:
         InvalidOptions, NotAJournal, NewerFormat, StoreFailure: it could not be read.
     """
-    opening = Opening(address(url), checked_schema(schema), TIMEOUT_S, writes=False)
+    opening = Opening(address(url), checked_schema(schema), TIMEOUT_S, writes=False, standby_will_do=True)
     try:
         connection = connect(opening)
         try:

@@ -17,8 +17,8 @@ from typing import Any, Final, Generic, TypeVar
 
 from adapters.answers import Answer, wake
 from adapters.postgres_connections import PAUSE_S, Backend, Line, Opening
+from adapters.postgres_driver import Connection
 from adapters.postgres_errors import is_passing, read_error, text_of, was_refused, write_error
-from adapters.postgres_schema import Connection
 from domain.errors import MinutebookError, OutcomeUnknown, StoreReadFailed, StoreTimeout, StoreWriteFailed
 
 T = TypeVar("T")

@@ -14,6 +14,7 @@ from typing import Final, TypeVar
 
 from adapters import sqlite_schema
 from adapters.sqlite_driver import is_busy, sqlite
+from adapters.sqlite_errors import write_error
 from adapters.sqlite_files import store_name
 from domain.errors import NotAJournal, StoreUnsupported
 
@@ -60,14 +61,15 @@ def connect(opening: Opening) -> sqlite.Connection:
     """Open the journal file, which exists; make its tables if it is empty.
 
     Raises:
-        sqlite.Error: the engine's own error; nothing was written.
+        sqlite.Error: it could not be looked at.
         NotAJournal, NewerFormat, OlderFormat: it is not ours to write; it was not touched.
         StoreUnsupported: it cannot be had with the durability that a journal needs.
+        StoreFailure: the tables could not be made.
     """
     connection = _opened(opening)
     try:
         deadline = time.monotonic() + opening.timeout_s
-        until_free(lambda: _prepare(connection, opening), deadline)
+        _prepare(connection, opening, deadline)
     except BaseException:
         connection.close()
         raise
@@ -101,12 +103,15 @@ def until_free(action: Callable[[], T], deadline: float) -> T:
             time.sleep(_PAUSE_S)  # SQLite waits by itself, but not before every kind of lock
 
 
-def _prepare(connection: sqlite.Connection, opening: Opening) -> None:
+def _prepare(connection: sqlite.Connection, opening: Opening, deadline: float) -> None:
     # What the file is comes first: a stranger's file is left exactly as it was.
-    ready = sqlite_schema.is_ready(connection, opening.name)
-    _set_up(connection, opening)
-    if not ready:
-        _create(connection, opening)
+    if until_free(lambda: sqlite_schema.is_ready(connection, opening.name), deadline):
+        until_free(lambda: _set_up(connection, opening), deadline)
+        return
+    try:
+        until_free(lambda: _make(connection, opening), deadline)
+    except sqlite.Error as e:
+        raise write_error(opening.name, e) from e
 
 
 def _set_up_existing(connection: sqlite.Connection, opening: Opening) -> None:
@@ -137,7 +142,8 @@ def _set_up(connection: sqlite.Connection, opening: Opening) -> None:
     _expect(opening, "synchronous", _SYNCHRONOUS_FULL, synchronous)
 
 
-def _create(connection: sqlite.Connection, opening: Opening) -> None:
+def _make(connection: sqlite.Connection, opening: Opening) -> None:
+    _set_up(connection, opening)
     connection.execute("BEGIN IMMEDIATE")
     try:
         if not sqlite_schema.is_ready(connection, opening.name):  # another process may have been first

@@ -13,6 +13,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Final
 
 __all__ = [
+    "blob",
     "driver_name",
     "is_busy",
     "newest_driver",
@@ -24,6 +25,10 @@ __all__ = [
 
 #: From 3.7.0 on, a WAL written over several connections could be corrupted; fixed here.
 FIRST_SAFE_WAL: Final = (3, 51, 3)
+
+#: Bytes in the form that the driver binds at once. For `bytes` it looks for an adapter first, value by
+#: value; that was half of what a row cost.
+blob: Final = bytearray
 
 # Primary result codes of SQLite (the low byte of an extended code).
 BUSY: Final = 5

@@ -14,7 +14,7 @@ from adapters import sqlite_changes
 from adapters.commit_signal import CommitSignal
 from adapters.sqlite_connections import Opening, connect
 from adapters.sqlite_driver import sqlite
-from adapters.sqlite_errors import write_error
+from adapters.sqlite_errors import read_error
 from adapters.sqlite_files import FileKey
 from adapters.sqlite_jobs import ReadingThread
 from adapters.sqlite_recorder import SqliteApplication
@@ -55,6 +55,10 @@ class OpenFile:
     def __init__(self, settings: FileSettings, key: FileKey) -> None:
         self.key = key
         self.settings = settings
+        self.opening = settings.opening
+        self.clock = settings.clock
+        #: What to call the store in a message.
+        self.name = settings.opening.name
         self.process_id = os.getpid()
         self.references = 0
         self.signal = CommitSignal()
@@ -63,21 +67,6 @@ class OpenFile:
         self.reader: ReadingThread[sqlite.Connection]
         self._starting = threading.Lock()
         self._started = False
-
-    @property
-    def name(self) -> str:
-        """What to call the store in a message."""
-        return self.opening.name
-
-    @property
-    def opening(self) -> Opening:
-        """How its connections are opened."""
-        return self.settings.opening
-
-    @property
-    def clock(self) -> Clock:
-        """The store's clock."""
-        return self.settings.clock
 
     def start(self) -> None:
         """Open the file and start the threads; later calls find it done."""
@@ -90,8 +79,8 @@ class OpenFile:
                 pool.put_connection(pool.get_connection())
             except Exception as e:
                 self.application.close()
-                raise write_error(self.name, e) from (e.__cause__ or e)
-            self.writer = SqliteWriter(pool, self.opening, self.settings.probe, self.signal)
+                raise read_error(self.name, e) from (e.__cause__ or e)
+            self.writer = SqliteWriter(pool, self.opening, self.clock, self.settings.probe, self.signal)
             self.reader = ReadingThread(
                 lambda: connect(self.opening),
                 self.name,

@@ -31,6 +31,7 @@ class Source(Protocol):
 
 
 S = TypeVar("S", bound=Source)
+W = TypeVar("W")
 
 #: How soon another process's commit is noticed while somebody subscribes.
 POLL_S: Final = 0.025
@@ -39,7 +40,7 @@ GRACE_S: Final = 0.5
 
 
 @dataclass(slots=True, eq=False)
-class Job(Generic[S, T]):
+class Job(Generic[W, T]):
     """One piece of work: what to run, until when, and for whom.
 
     Args:
@@ -50,7 +51,7 @@ class Job(Generic[S, T]):
         appends: whether it appends events, so that an unknown outcome fences the session.
     """
 
-    run: Callable[[S], T]
+    run: Callable[[W], T]
     deadline: float
     session_id: str = ""
     appends: bool = False
@@ -66,7 +67,7 @@ class Job(Generic[S, T]):
         return time.monotonic() >= self.deadline + grace_s
 
 
-async def answered(job: Job[S, T], name: str) -> T:
+async def answered(job: Job[Any, T], name: str) -> T:
     """What a reading thread answers.
 
     Raises:

@@ -14,14 +14,16 @@ from typing import TYPE_CHECKING, TypeVar
 
 import anyio.lowlevel
 
-from adapters import commit_rules, lease_rules, sqlite_changes, sqlite_rows
+from adapters import commit_rules, lease_rules, sqlite_rows
 from adapters.answers import in_time
 from adapters.commit_signal import PAGE, CommitListener, Subscription
 from adapters.lease_rules import Instant
+from adapters.sqlite_changes import Changes, held_lease
 from adapters.sqlite_driver import sqlite
 from adapters.sqlite_jobs import GRACE_S, Job, answered
 from adapters.system import holder_is_dead
 from domain import ids
+from domain.cursor import Cursor
 from domain.envelope import Fence, Stored
 from domain.errors import (
     OutcomeUnknown,
@@ -111,16 +113,14 @@ class SqliteJournal:
         self._check_usable()
         return lease_rules.lives(lease, Instant.of(self.file.clock), holder_is_dead)
 
-    def subscribe(self, session_id: str, *, after: int = 0) -> AsyncIterator[Stored]:
-        """Rows after `after`, then as they are committed; ends when this handle is closed."""
+    def subscribe(self, session_id: str, *, after: Cursor | None = None) -> AsyncIterator[Stored]:
+        """Rows after a place, then as they are committed; ends when this handle is closed."""
         listener = self.file.signal.listen(session_id)
         self._listeners.add(listener)
         if self._closed:
             listener.close()
         self.file.reader.nudge()
-        return Subscription(
-            lambda n: self._page(session_id, n), lambda: self._reached_by(session_id), listener, after
-        )
+        return Subscription(lambda n: self.read(session_id, after=n, limit=PAGE), listener, after)
 
     # --- writing ---------------------------------------------------------------------
 
@@ -129,10 +129,7 @@ class SqliteJournal:
         commit_rules.check_shape(batch, self._owner_id, self.name)
         if batch.session_id in self.file.writer.unknown:
             raise OutcomeUnknown(batch.session_id, "an earlier commit's outcome is unknown; settle it first")
-        clock, name = self.file.clock, self.name
-        return await self.change(
-            batch.session_id, lambda c: sqlite_changes.commit(c, batch, Instant.of(clock), name), appends=True
-        )
+        return await self.change(batch.session_id, lambda changes: changes.commit(batch), appends=True)
 
     async def settle(self, batch: Batch) -> Receipt | None:
         """Decide an unknown outcome on a new connection; see the port."""
@@ -156,14 +153,11 @@ class SqliteJournal:
         self.file.reader.submit(job)
         return await answered(job, self.name)
 
-    async def change(
-        self, session_id: str, write: Callable[[sqlite.Connection], T], *, appends: bool = False
-    ) -> T:
+    async def change(self, session_id: str, write: Callable[[Changes], T], *, appends: bool = False) -> T:
         """Have the writing thread do something; a cancelled caller waits for the outcome."""
-        self._check_usable()
         await anyio.lowlevel.checkpoint_if_cancelled()
         self._check_usable()
-        job: Job[sqlite.Connection, T] = Job(write, self._deadline(), session_id, appends)
+        job: Job[Changes, T] = Job(write, self._deadline(), session_id, appends)
         self.file.writer.submit(job)
         return await job.answer.outcome()
 
@@ -179,13 +173,6 @@ class SqliteJournal:
         if self._closed:
             raise StoreReadFailed(self.name, "this handle is closed; open the store again")
 
-    async def _reached_by(self, session_id: str) -> int:
-        row = await self.session(session_id)
-        return row.sequence if row is not None else 0
-
-    async def _page(self, session_id: str, after: int) -> Sequence[Stored]:
-        return () if self._closed else await self.read(session_id, after=after, limit=PAGE)
-
 
 class SqliteLeaseStore:
     """`domain.ports.LeaseStore` over the same file."""
@@ -197,17 +184,16 @@ class SqliteLeaseStore:
     async def acquire(self, session_id: str, holder: Holder, ttl_ms: int) -> LeaseRow:
         """Take a session's lease; see the port."""
         ids.session_id(session_id)
-        owner, clock, name = self._owner_id, self._journal.file.clock, self._journal.name
+        owner = self._owner_id
         return await self._journal.change(
-            session_id,
-            lambda c: sqlite_changes.acquire(c, session_id, owner, holder, ttl_ms, Instant.of(clock), name),
+            session_id, lambda changes: changes.acquire(session_id, owner, holder, ttl_ms)
         )
 
     async def renew(self, session_id: str, fence: Fence, ttl_ms: int) -> LeaseRow:
         """Extend a live lease. Raises LeaseLost."""
-        owner, clock = self._owner_id, self._journal.file.clock
+        owner = self._owner_id
         return await self._journal.change(
-            session_id, lambda c: sqlite_changes.renew(c, session_id, owner, fence, ttl_ms, Instant.of(clock))
+            session_id, lambda changes: changes.renew(session_id, owner, fence, ttl_ms)
         )
 
     async def validate(self, session_id: str, fence: Fence) -> LeaseRow:
@@ -215,17 +201,15 @@ class SqliteLeaseStore:
         clock = self._journal.file.clock
 
         def look(connection: sqlite.Connection) -> LeaseRow:
-            held = sqlite_changes.held_lease(connection, session_id, self._owner_id)
+            held = held_lease(connection, session_id, self._owner_id)
             return lease_rules.live(session_id, held, fence, Instant.of(clock))
 
         return await self._journal.look(look)
 
     async def release(self, session_id: str, fence: Fence) -> None:
         """Give the lease back; the token stays. Not ours any more: nothing happens."""
-        owner, clock = self._owner_id, self._journal.file.clock
-        await self._journal.change(
-            session_id, lambda c: sqlite_changes.release(c, session_id, owner, fence, Instant.of(clock))
-        )
+        owner = self._owner_id
+        await self._journal.change(session_id, lambda changes: changes.release(session_id, owner, fence))
 
     async def free(
         self, actions: Collection[str], *, after: str = "", limit: int = 100

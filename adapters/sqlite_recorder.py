@@ -7,8 +7,8 @@ write here: events reach a journal through `Journal.commit` and no other way.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final, cast
+from collections.abc import Iterable
+from typing import Any, Final, cast
 
 from eventsourcing.persistence import InfrastructureFactory
 from eventsourcing.sqlite import SQLiteApplicationRecorder, SQLiteFactory
@@ -16,7 +16,7 @@ from eventsourcing.utils import Environment
 
 from adapters.reading_application import ReadingApplication
 from adapters.sqlite_connections import Opening
-from adapters.sqlite_driver import sqlite
+from adapters.sqlite_driver import blob, sqlite
 from adapters.sqlite_pool import SqliteConnectionPool, SqliteDatastore
 from adapters.sqlite_schema import EVENTS_DDL, EVENTS_TABLE
 from domain.envelope import Stored
@@ -44,12 +44,16 @@ class JournalRecorder(SQLiteApplicationRecorder):
         return [EVENTS_DDL.replace("CREATE TABLE", "CREATE TABLE IF NOT EXISTS")]
 
     @staticmethod
-    def append(connection: sqlite.Connection, events: Sequence[Stored]) -> None:
+    def append(connection: sqlite.Connection, events: Iterable[Stored]) -> None:
         """Insert whole rows; the caller holds the transaction."""
-        connection.executemany(
-            _INSERT,
-            [(e.session_id, e.sequence, e.topic, e.envelope, e.payload, e.salt, e.head) for e in events],
-        )
+        connection.executemany(_INSERT, map(_row, events))
+
+
+def _row(event: Stored) -> tuple[Any, ...]:
+    payload = None if event.payload is None else blob(event.payload)
+    salt = None if event.salt is None else blob(event.salt)
+    envelope, head = blob(event.envelope), blob(event.head)
+    return event.session_id, event.sequence, event.topic, envelope, payload, salt, head
 
 
 class SqliteApplicationFactory(SQLiteFactory):

@@ -16,14 +16,16 @@ import anyio
 import anyio.to_thread
 
 from adapters import sqlite_files
+from adapters.answers import apart
 from adapters.sqlite_connections import Opening
 from adapters.sqlite_driver import sqlite, sqlite_version, wal_is_safe
 from adapters.sqlite_file import FileSettings
+from adapters.sqlite_jobs import GRACE_S
 from adapters.sqlite_journal import SqliteJournal
 from adapters.sqlite_registry import OPEN_FILES
 from adapters.system import SystemClock, no_probe
 from domain import ids
-from domain.errors import InvalidOptions, StoreUnsupported
+from domain.errors import InvalidOptions, StoreTimeout, StoreUnsupported
 from domain.limits import MAX_STORE_TIMEOUT_S, STORE_TIMEOUT_S
 from domain.ports import Clock, Journal, Probe
 
@@ -62,10 +64,20 @@ class SqliteStore:
         Raises:
             InvalidOptions: nothing was touched.
             NotAJournal, NewerFormat, StoreUnsupported: the file was not touched.
-            StoreTimeout, StoreWriteFailed, Corrupt: the engine could not open it.
+            StoreTimeout: it stayed locked, or the disk does not answer.
+            StoreReadFailed, Corrupt: the engine could not open it.
+            StoreWriteFailed: it could not be made.
         """
-        settings, owner_id = checked_settings(self), ids.owner_id(owner_id)
-        open_file = await _in_thread(lambda: OPEN_FILES.enter(settings))
+        _check_options(self)
+        owner_id, name = ids.owner_id(owner_id), f"opens {os.fspath(self.path)}"
+        told = f"the disk does not answer; a thread {name!r} waits on. Nothing was written. Try again."
+        open_file = await apart(
+            lambda: OPEN_FILES.enter(checked_settings(self)),
+            self.store_timeout_s + GRACE_S,
+            StoreTimeout(sqlite_files.store_name(os.fspath(self.path)), told),
+            name=name,
+            unwanted=OPEN_FILES.leave,
+        )
         journal = SqliteJournal(open_file, owner_id)
         try:
             yield journal
@@ -75,19 +87,23 @@ class SqliteStore:
                 await _in_thread(lambda: OPEN_FILES.leave(open_file))
 
 
-def checked_settings(store: SqliteStore) -> FileSettings:
-    """How to open a store's file.
-
-    Raises:
-        InvalidOptions: the options cannot work.
-        StoreUnsupported: WAL was asked for and the SQLite at hand corrupts it.
-    """
+def _check_options(store: SqliteStore) -> None:
     if not 0 < store.store_timeout_s <= MAX_STORE_TIMEOUT_S:
         raise InvalidOptions(
             "store_timeout_s", f"more than 0, at most {MAX_STORE_TIMEOUT_S}", store.store_timeout_s
         )
     if store.journal_mode not in ("auto", "wal", "truncate"):
         raise InvalidOptions("journal_mode", "auto, wal or truncate", store.journal_mode)
+
+
+def checked_settings(store: SqliteStore) -> FileSettings:
+    """How to open a store's file. Looks at the directories that lead to it.
+
+    Raises:
+        InvalidOptions: the options cannot work.
+        StoreUnsupported: WAL was asked for and the SQLite at hand corrupts it.
+    """
+    _check_options(store)
     path = sqlite_files.resolved(store.path)
     if store.journal_mode == "wal" and not wal_is_safe:
         raise StoreUnsupported(

@@ -15,15 +15,17 @@ from typing import Any, Final
 from adapters import sqlite_schema
 from adapters.answers import wake
 from adapters.commit_signal import CommitSignal
+from adapters.lease_rules import Instant
+from adapters.sqlite_changes import Changes
 from adapters.sqlite_connections import Opening
 from adapters.sqlite_driver import FULL, is_busy, primary_code, sqlite
 from adapters.sqlite_errors import write_error
 from adapters.sqlite_jobs import GRACE_S, Job
 from adapters.sqlite_pool import SqliteConnection, SqliteConnectionPool
 from domain.errors import MinutebookError, OutcomeUnknown, StoreTimeout, StoreUnsupported, StoreWriteFailed
-from domain.ports import CommitStatus, Probe, Receipt
+from domain.ports import Clock, Probe
 
-WriteJob = Job[sqlite.Connection, Any]
+WriteJob = Job[Changes, Any]
 Jobs = Sequence[WriteJob]
 
 #: How often the watch looks for callers whose time is over.
@@ -41,12 +43,18 @@ class SqliteWriter:
     Args:
         pool: gives the connection; a broken one goes back closed.
         opening: how the file is opened.
+        clock: read once for each group.
         probe: called around the COMMIT of a group that appends events.
         signal: rung after it.
     """
 
     def __init__(
-        self, pool: SqliteConnectionPool, opening: Opening, probe: Probe, signal: CommitSignal
+        self,
+        pool: SqliteConnectionPool,
+        opening: Opening,
+        clock: Clock,
+        probe: Probe,
+        signal: CommitSignal,
     ) -> None:
         self.unknown: dict[str, object] = {}
         self.busy = threading.Lock()
@@ -54,6 +62,7 @@ class SqliteWriter:
         self._name = name = opening.name
         self._journal_mode = opening.journal_mode
         self._timeout_s = opening.timeout_s
+        self._clock = clock
         self._probe = probe
         self._signal = signal
         self._jobs: queue.SimpleQueue[WriteJob | None] = queue.SimpleQueue()
@@ -134,15 +143,16 @@ class SqliteWriter:
         try:
             raw = self._opened().raw
             self._begin(raw)
-            outcomes = [self._outcome(raw, job) for job in jobs]
-            appends = any(_appended(job, outcome) for job, outcome in zip(jobs, outcomes, strict=True))
-            if appends:
+            changes = Changes(raw, Instant.of(self._clock), self._name)
+            outcomes = [self._outcome(changes, job) for job in jobs]
+            changes.write()
+            if changes.appends:
                 self._probe("before_commit")
         except Exception as e:  # whatever it was: there has been no COMMIT
             return self._not_written(jobs, e)
         try:
             self._commit(raw, jobs)
-            if appends:
+            if changes.appends:
                 self._probe("after_commit")
         except Exception as e:
             if is_busy(e) or primary_code(e) == FULL:
@@ -166,12 +176,12 @@ class SqliteWriter:
                 "Nothing was written; close that program, or give both the same SQLite.",
             )
 
-    def _outcome(self, raw: sqlite.Connection, job: WriteJob) -> Any:
+    def _outcome(self, changes: Changes, job: WriteJob) -> Any:
         """What a job gives; a refusal (an error of ours) comes back as a value."""
         if job.appends and job.session_id in self.unknown:
             return OutcomeUnknown(job.session_id, "an earlier commit's outcome is unknown; settle it first")
         try:
-            return job.run(raw)
+            return job.run(changes)
         except MinutebookError as e:
             return e
 
@@ -269,7 +279,3 @@ class SqliteWriter:
             return
         connection.close()
         self._pool.put_connection(connection)
-
-
-def _appended(job: WriteJob, outcome: Any) -> bool:
-    return job.appends and isinstance(outcome, Receipt) and outcome.status is CommitStatus.COMMITTED

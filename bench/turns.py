@@ -16,16 +16,16 @@ _CHUNK: Final = 65536
 
 
 class Turns:
-    """`with Turns(url, aside) as turns:` connect to `turns.url`; then `turns.between(one, other)`.
+    """`with Turns(url, mark) as turns:` connect to `turns.url`; then `turns.between(one, other)`.
 
     One round trip is everything that a connection's client sends until the server answers, in however
     many packets. What a server says unasked is none.
 
     Args:
-        aside: a connection on which these bytes are ever sent is not what is counted.
+        mark: what is counted are the connections on which these bytes are ever sent, from their beginning.
     """
 
-    def __init__(self, url: str, aside: bytes) -> None:
+    def __init__(self, url: str, mark: bytes) -> None:
         parts = urlsplit(url)
         self._target = (parts.hostname or "127.0.0.1", parts.port or 5432)
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -33,7 +33,7 @@ class Turns:
         here = f"{user}@127.0.0.1:{self._listener.getsockname()[1]}"
         #: The server's address by way of this relay.
         self.url = urlunsplit(parts._replace(netloc=here))
-        self._aside = aside
+        self._mark = mark
         self._conversations: list[_Conversation] = []
         self._sockets: list[socket.socket] = []
 
@@ -42,11 +42,11 @@ class Turns:
         return {id(each): each.turns for each in self._conversations}
 
     def between(self, one: dict[int, int], other: dict[int, int]) -> tuple[int, int]:
-        """Round trips from one moment to another: what is counted, and those on connections aside."""
+        """Round trips from one moment to another: what is counted, and those on other connections."""
         counted = beside = 0
         for each in self._conversations:
             turns = other.get(id(each), 0) - one.get(id(each), 0)
-            counted, beside = (counted, beside + turns) if each.aside else (counted + turns, beside)
+            counted, beside = (counted + turns, beside) if each.marked else (counted, beside + turns)
         return counted, beside
 
     def __enter__(self) -> Turns:
@@ -69,7 +69,7 @@ class Turns:
                 for each in (client, server):
                     each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 self._sockets += (client, server)
-                self._conversations.append(_Conversation(client, server, self._aside))
+                self._conversations.append(_Conversation(client, server, self._mark))
                 self._conversations[-1].start()
 
 
@@ -79,7 +79,7 @@ class _Conversation:
     def __init__(self, client: socket.socket, server: socket.socket, aside: bytes) -> None:
         self._client, self._server, self._mark = client, server, aside
         self._client_spoke_last = False
-        self.turns, self.aside = 0, False
+        self.turns, self.marked = 0, False
 
     def start(self) -> None:
         for source, target in ((self._client, self._server), (self._server, self._client)):
@@ -91,7 +91,7 @@ class _Conversation:
                 asks = source is self._client
                 if asks:
                     self.turns += not self._client_spoke_last
-                    self.aside = self.aside or self._mark in data
+                    self.marked = self.marked or self._mark in data
                 self._client_spoke_last = asks
                 target.sendall(data)
         with suppress(OSError):

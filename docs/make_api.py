@@ -37,7 +37,8 @@ GROUPS = {
         "create_session resume_session prompt memory sqlite postgres SessionConfig stop_on_signals".split()
     ),
     "A session": (
-        "Session InputReceipt PendingInput RequestResult HistoryPage PromptResult ToolExecutionRecord".split()
+        "Session Cursor InputReceipt PendingInput RequestResult HistoryPage PromptResult "
+        "ToolExecutionRecord".split()
     ),
     "Several workers": (
         "LeaseConfig LeaseSnapshot acquire_lease AcquiredLease Fence due_sessions HandoffResult "

@@ -104,19 +104,20 @@ class Entry:
         return self.state
 
     def sealed(self, head: bytes, salt: Callable[[], bytes]) -> tuple[Stored, ...]:
-        """The rows to store, chained from `head`.
+        """The rows to store, chained from `head`; each event is given its own.
 
         Raises:
             ValueRefused: a payload cannot be kept, or is larger than a payload may be.
         """
         rows = []
-        for event in self.events:
+        for index, event in enumerate(self.events):
             payload = catalogue.encode(event.data)
             if len(payload) > MAX_PAYLOAD_BYTES:
                 raise ValueRefused(f"$ of {event.type}", f"at most {MAX_PAYLOAD_BYTES} bytes", len(payload))
             row = seal(event, payload, salt(), head)
             rows.append(row)
             head = row.head
+            self.events[index] = replace(event, head=head)
         return tuple(rows)
 
 

@@ -13,7 +13,7 @@ as stored and are never encoded again to verify.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
@@ -76,7 +76,8 @@ class Recorded:
     `data` is the typed payload where the reader asked for it (a pydantic model
     from `domain.catalogue`), otherwise None. `command_index` of `command_size` is
     the event's place in its command, so that a journal cut inside one can be told
-    from a whole one. Satisfies the attribute protocol
+    from a whole one. `head` is the journal's head after it, empty until it is sealed; it follows
+    from the rest, so it makes no event another one. Satisfies the attribute protocol
     of the eventsourcing library (`originator_id`, `originator_version`).
     """
 
@@ -99,6 +100,7 @@ class Recorded:
     data: Any
     command_index: int = 0
     command_size: int = 1
+    head: bytes = field(default=b"", compare=False)
 
     @property
     def originator_id(self) -> str:
@@ -199,7 +201,7 @@ def open_envelope(stored: Stored, data: Any = None) -> Recorded:
         Corrupt: the envelope does not parse, or contradicts the row's own columns.
     """
     try:
-        event = _event(canonical.decode(stored.envelope), data)
+        event = _event(canonical.decode(stored.envelope), data, stored.head)
     except (Corrupt, ValueError, KeyError, TypeError) as e:
         raise Corrupt("envelope", "an envelope of this format", stored.envelope[:80], stored.sequence) from e
     row = (stored.session_id, stored.sequence, stored.topic)
@@ -208,7 +210,7 @@ def open_envelope(stored: Stored, data: Any = None) -> Recorded:
     return event
 
 
-def _event(plain: Any, data: Any) -> Recorded:
+def _event(plain: Any, data: Any, head: bytes) -> Recorded:
     """The event of an envelope. Whoever wrote it: every field is of its kind and there is no other."""
     if type(plain) is not dict or plain.keys() != _FIELDS:
         raise ValueError("other fields than an envelope has")
@@ -233,6 +235,7 @@ def _event(plain: Any, data: Any) -> Recorded:
         recorded_by=None if plain["recorded_by"] is None else _fence(**plain["recorded_by"]),
         actor=Actor(ActorKind(actor["kind"]), _text_or_none(actor["id"])),
         data=data,
+        head=head,
     )
 
 

@@ -236,9 +236,33 @@ class HeadConflict(Conflict):
 
     def __init__(self, session_id: str, expected: int, actual: int) -> None:
         self.session_id, self.expected, self.actual = session_id, expected, actual
+        found = f"session {session_id!r}: expected head {expected}, found {actual}; "
+        if actual > expected:
+            super().__init__(f"{found}another writer was first. Read the journal again.")
+        else:
+            super().__init__(
+                f"{found}the journal has lost its end, or is another one: a server took over that did not "
+                "have it all, or a copy was restored. Read the journal again, and let go of what came of "
+                "events that it does not have."
+            )
+
+
+class CursorMismatch(Conflict):
+    """A reader would go on from a place that the journal does not have: what it has read is not what is
+    there. Nothing is given out. Read the session again from its beginning.
+
+    Args:
+        expected: the reader's place; `actual`: what the journal has there.
+    """
+
+    code = "JOURNAL_CURSOR_MISMATCH"
+
+    def __init__(self, session_id: str, expected: str, actual: str) -> None:
+        self.session_id, self.expected, self.actual = session_id, expected, actual
         super().__init__(
-            f"session {session_id!r}: expected head {expected}, found {actual}; "
-            "another writer was first. Read the journal again."
+            f"session {session_id!r}: expected {expected}, found {actual}; the journal was restored from a "
+            "copy, lost its end, or is another one. Read it again from its beginning, and let go of what "
+            "came of events that it does not have."
         )
 
 
@@ -467,6 +491,29 @@ class OlderFormat(StoreUnsupported):
     """The journal was written by an older version: it can be read, and written once it is migrated."""
 
     code = "JOURNAL_FORMAT_OLDER"
+
+
+# --- what is shown of a session ---------------------------------------------
+
+
+class StaleView(MinutebookError):
+    """Something that shows a session could not take an event. The journal has it, and the session goes
+    on; resume the session to see it again.
+
+    Args:
+        sequence: the last event that was taken.
+        cause: what it failed with; a defect.
+    """
+
+    code = "VIEW_STALE"
+
+    def __init__(self, session_id: str, sequence: int, cause: Exception) -> None:
+        self.session_id, self.sequence = session_id, sequence
+        self.__cause__ = cause
+        super().__init__(
+            f"session {session_id!r}: this view of it ends at event {sequence}; the next commit could not be "
+            f"shown: {preview(cause)}. All of it is in the journal; resume the session to see it again."
+        )
 
 
 # --- models and tools ----------------------------------------------------------

@@ -13,6 +13,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Protocol
 
+from domain.cursor import Cursor
 from domain.envelope import Fence, Stored
 from domain.errors import MinutebookError
 
@@ -216,9 +217,13 @@ class Journal(JournalReader, Protocol):
             OutcomeUnknown: still undecided.
         """
 
-    def subscribe(self, session_id: str, *, after: int = 0) -> AsyncIterator[Stored]:
-        """Rows after `after`, from the store first, then as they are committed by
-        any process; strictly in order, no hole, none dropped. Ends when closed."""
+    def subscribe(self, session_id: str, *, after: Cursor | None = None) -> AsyncIterator[Stored]:
+        """Rows after a place (None: all), from the store first, then as they are committed by
+        any process; strictly in order, no hole, none dropped. Ends when closed.
+
+        Iterating raises CursorMismatch as soon as a look finds that the journal does not have the
+        place, or has not any more what was given out last.
+        """
 
     @property
     def leases(self) -> LeaseStore:

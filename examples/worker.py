@@ -6,7 +6,8 @@
 `my_agent.config()` gives the `SessionConfig` that sessions are resumed with. Start as many workers as
 you like, where you like; kill any of them at any time. Each session has one of them at a time, and
 what a dead one held goes to another one: at once on the same machine, when its lease has run out on
-another. SIGTERM hands every session back first; a second one does not wait for that.
+another. SIGTERM hands every session back first; a second one does not wait for that. One that comes
+while the program is still loading ends it at once, as it would any other: it holds no session yet.
 """
 
 from __future__ import annotations

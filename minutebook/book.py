@@ -9,7 +9,7 @@ entry more, and nobody is told anything that is not durable.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,10 +20,8 @@ from domain.envelope import Fence, Recorded
 from domain.errors import CommandConflict, Fenced, MinutebookError, OutcomeUnknown
 from domain.ports import Batch, Blob, Clock, CommitStatus, HeldLease, IdSource, Journal, Receipt
 from domain.state import State
+from minutebook.following import Follower, tell
 from recovery.committing import settled
-
-#: Called with the events of each commit once they are durable, in order.
-Listener = Callable[[Sequence[Recorded]], None]
 
 
 @dataclass(slots=True, eq=False)
@@ -47,7 +45,7 @@ class Writing:
         self._done.set()
 
     async def wait(self) -> Receipt:
-        """Return the receipt once the entry's events are durable and the listeners have them.
+        """Return the receipt once the entry's events are durable and the followers have them.
 
         Raises:
             MinutebookError: it was not, or may not have been, written; the book is fenced.
@@ -87,7 +85,8 @@ class Book:
         self.held = held
         self.fence: Fence | None = held.fence if held is not None else None
         self.fenced: MinutebookError | None = None
-        self.listeners: list[Listener] = []
+        #: Told of each commit once it is durable, in order.
+        self.followers: list[Follower] = []
         #: Called once, with the reason, when the book takes no more entries.
         self.when_fenced: Callable[[MinutebookError], None] = lambda _: None
         self._journal, self._head, self._owner_id = journal, head, owner_id
@@ -145,7 +144,7 @@ class Book:
 
         Args:
             fold: called with each event once the entry is the latest one, before anything is awaited.
-            then: called once it is durable, after the listeners, also where nobody waits.
+            then: called once it is durable, after the followers, also where nobody waits.
 
         Raises:
             ValueRefused: something in it cannot be kept; nothing happened.
@@ -238,11 +237,10 @@ class Book:
             writing.finish(None, error)
             return
         self.durable, self.durable_head = writing.entry.state, receipt.head
-        for listener in self.listeners:
-            listener(writing.entry.events)
+        tell(self.followers, writing.entry.events)
+        writing.finish(receipt)
         if writing.then is not None:
             writing.then()
-        writing.finish(receipt)
 
     async def _settled(self, batch: Batch) -> Receipt:
         receipt = await settled(self._journal, batch)

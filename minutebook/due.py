@@ -38,7 +38,8 @@ async def due_sessions(
         raises LeaseConflict or SessionClosed.
 
     Raises:
-        StoreFailure: the store cannot be asked now. Ask again later.
+        StoreReadFailed, StoreTimeout: the store cannot be asked now. Ask again later.
+        StoreFailure: it is no journal of ours, or none yet and cannot be made.
     """
     async with store.open(owner_id=owner_id) as journal:
         return [row.session_id async for row in _free(journal) if await _goes_on(journal, row, look_up)]

@@ -15,8 +15,9 @@ from typing import Final
 import anyio
 
 from domain import catalogue
+from domain.cursor import Cursor
 from domain.envelope import Recorded
-from domain.errors import MinutebookError
+from domain.errors import MinutebookError, StaleView
 from domain.ports import JournalReader, Probe
 from minutebook.stream_events import StreamEvent
 
@@ -41,14 +42,20 @@ class Feed:
         #: Why nothing more comes at present, or for good.
         self.stopped: MinutebookError | None = None
         self.closed = False
+        self._stale: StaleView | None = None
 
-    def publish(self, events: Sequence[Recorded]) -> None:
+    def take(self, events: Sequence[Recorded]) -> None:
         """Take durable events, in order."""
         self._probe("before_emit")
         self._recent.extend(events)
         self.sequence = events[-1].sequence
         self._wake()
         self._probe("after_emit")
+
+    def fail(self, stale: StaleView) -> None:
+        """Nothing durable comes any more: what was missed would be a hole."""
+        self._stale = stale
+        self._wake()
 
     def delta(self, event: StreamEvent, part_of: str = "") -> None:
         """Take something live that follows what is durable now.
@@ -73,10 +80,20 @@ class Feed:
         self._wake()
 
     async def wait(self) -> None:
-        """Return after the next change."""
+        """Return after the next change.
+
+        Raises:
+            StaleView: nothing durable comes any more.
+        """
+        if self._stale is not None:
+            raise self._stale.with_traceback(None)
         if self._changed is None:
             self._changed = anyio.Event()
         await self._changed.wait()
+
+    async def check(self, seen: Cursor) -> None:
+        """Raise CursorMismatch unless the journal has a reader's place."""
+        seen.following(self._session_id, await self.durable(seen.read_after))
 
     async def durable(self, after: int) -> Sequence[Recorded]:
         """Durable events after a sequence, in order, at most a page of them."""

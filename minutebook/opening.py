@@ -8,17 +8,16 @@ whatever the reason, and lets the next worker go on from there.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from functools import partial
 from types import TracebackType
 from typing import Any, Final
 
 import anyio
 
 from domain import catalogue, ids, session
-from domain.envelope import Recorded, genesis
+from domain.envelope import genesis
 from domain.errors import InvalidOptions, SessionClosed, SessionExists, SessionNotFound
 from domain.lease import AcquireLease
 from domain.model_ports import ModelProvider
@@ -34,6 +33,7 @@ from minutebook.config import SessionConfig
 from minutebook.conversation import Conversation
 from minutebook.feed import Feed
 from minutebook.flights import Flights
+from minutebook.following import Follower, View, tell
 from minutebook.loop import Loop
 from minutebook.lost import Lookups
 from minutebook.models import Providers, check_capabilities
@@ -43,7 +43,6 @@ from minutebook.provider_config import ProviderConfig
 from minutebook.session import Session
 from minutebook.tasks import Apart, SessionTasks
 from minutebook.tool_definition import ToolSet
-from projections.projector import Projector
 from projections.transcript import Transcript
 from projections.usage import Usage
 from recovery.facts import Facts
@@ -136,8 +135,8 @@ class OpenSession(AbstractAsyncContextManager[Session]):
         former = await self._check_row(journal)
         held = await self._acquire(journal)
         announced = announcement(former, held.row, self._config.lease.times().ttl_ms)
-        conversation, shown, usage = Conversation(first), Transcript(), Usage()
-        book = await self._book(journal, providers, conversation, (shown, usage), held)
+        conversation, shown, usage = Conversation(first), View(Transcript()), View(Usage())
+        book = await self._book(journal, providers, conversation, [shown, usage], held)
         tasks = SessionTasks(self._world.apart)
         tasks.when_broken = book.broken
         self._undo.append(tasks.close)
@@ -180,7 +179,7 @@ class OpenSession(AbstractAsyncContextManager[Session]):
         journal: Journal,
         providers: Providers,
         conversation: Conversation,
-        durable: tuple[Transcript, Usage],
+        followers: list[Follower],
         held: HeldLease,
     ) -> Book:
         state, head = State(self._id), genesis(self._id)
@@ -188,10 +187,10 @@ class OpenSession(AbstractAsyncContextManager[Session]):
             state, head = await self._stands(journal, providers)
             asked = beginning.asked_next(state, self._config.settings(), providers)
             beginning.check_budget(state, self._config)
-            await _reread(journal, (conversation, *durable), state.session_id, state.sequence)
+            await _reread(journal, self._id, conversation, followers, state.sequence)
             for provider in asked:
                 await conversation.prepare(provider, journal)
-        return Book(
+        book = Book(
             journal,
             state,
             head,
@@ -200,6 +199,8 @@ class OpenSession(AbstractAsyncContextManager[Session]):
             ids=self._world.ids,
             held=held,
         )
+        book.followers = followers
+        return book
 
     async def _stands(self, journal: Journal, providers: Providers) -> tuple[State, bytes]:
         loaded = await load(journal, self._id)
@@ -230,13 +231,13 @@ class OpenSession(AbstractAsyncContextManager[Session]):
         journal: Journal,
         book: Book,
         conversation: Conversation,
-        durable: tuple[Transcript, Usage],
+        durable: tuple[View[Transcript], View[Usage]],
         providers: Providers,
         tasks: SessionTasks,
     ) -> Parts:
         config, timer = self._config, self._world.clock
         feed = Feed(journal, self._id, book.durable_sequence, config.probe)
-        book.listeners += [*(partial(_fold, each) for each in durable), feed.publish]
+        book.followers.append(feed)
         held = book.held
         assert held is not None
         authority = Authority(book, held, journal.leases, timer, config.lease.store_timeout_s)
@@ -294,21 +295,17 @@ def _argument(journal: Journal) -> str:
 
 
 async def _reread(
-    journal: Journal, folds: Sequence[Conversation | Projector], session_id: str, upto: int
+    journal: Journal, session_id: str, conversation: Conversation, followers: list[Follower], upto: int
 ) -> None:
-    """Rebuild the conversation from the journal, page by page."""
+    """Rebuild the conversation, and what follows, from the journal, page by page."""
     after = 0
     while after < upto:
         rows = await journal.read(session_id, after=after, upto=upto, limit=PAGE)
         events = [catalogue.open_stored(row) for row in rows]
-        for each in folds:
-            _fold(each, events)
+        for event in events:
+            conversation.apply(event)
+        tell(followers, events)
         after += len(rows)
-
-
-def _fold(into: Conversation | Projector, events: Sequence[Recorded]) -> None:
-    for event in events:
-        into.apply(event)
 
 
 def _shielded(undo: Callable[[], Awaitable[Any]]) -> Callable[[], Awaitable[Any]]:

@@ -11,6 +11,7 @@ from minutebook.book import Book
 from minutebook.conversation import Conversation
 from minutebook.feed import Feed
 from minutebook.flights import Flights
+from minutebook.following import View
 from minutebook.loop import Loop
 from minutebook.models import Providers
 from projections.transcript import Transcript
@@ -29,8 +30,8 @@ class Parts:
     is_durable: bool
     book: Book
     conversation: Conversation
-    shown: Transcript
-    usage: Usage
+    shown: View[Transcript]
+    usage: View[Usage]
     providers: Providers
     feed: Feed
     flights: Flights

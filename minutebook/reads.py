@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 from domain import catalogue
+from domain.cursor import Cursor
 from domain.envelope import Recorded, Stored
 from domain.errors import Fenced, InvalidOptions
 from domain.inputs import PendingInput
@@ -21,12 +22,18 @@ from minutebook.lease_config import LeaseSnapshot
 from minutebook.parts import Parts
 from minutebook.processes import Background
 from minutebook.receipts import HistoryPage
+from minutebook.session_options import check_option
+from minutebook.streaming import SessionEvent, SessionFeed
 from projections.transcript import Item
 from recovery.plan import RecoveryPlan
 
 
 class SessionReads:
-    """The reads of an open session. They are synchronous, except for those that read the store."""
+    """The reads of an open session. They are synchronous, except for those that read the store.
+
+    `messages`, `history`, `usage` and the views of the feed raise StaleView where they could not
+    take an event; the session goes on.
+    """
 
     def __init__(self, parts: Parts, config: SessionConfig) -> None:
         self._parts, self._config = parts, config
@@ -57,6 +64,11 @@ class SessionReads:
         return self._parts.book.durable_sequence
 
     @property
+    def cursor(self) -> Cursor:
+        """The place after the last durable event."""
+        return Cursor(self.id, self.head_sequence, self._parts.book.durable_head)
+
+    @property
     def lease(self) -> LeaseSnapshot | None:
         """The lease this session is held under, as last renewed; None once it is lost or given back."""
         held = self._parts.book.held
@@ -76,7 +88,7 @@ class SessionReads:
     @property
     def messages(self) -> tuple[Item, ...]:
         """The whole conversation: inputs, and responses with the outcome of each call."""
-        return tuple(self._parts.shown.items)
+        return tuple(self._parts.shown.model.items)
 
     @property
     def interactions(self) -> tuple[Interaction, ...]:
@@ -92,7 +104,7 @@ class SessionReads:
     @property
     def usage(self) -> SessionUsage:
         """Tokens and cost, for the session and by request."""
-        return SessionUsage(self._parts.usage, lambda: self._durable.spending)
+        return SessionUsage(self._parts.usage.model, lambda: self._durable.spending)
 
     @property
     def pending_inputs(self) -> tuple[PendingInput, ...]:
@@ -120,7 +132,7 @@ class SessionReads:
         """
         if any(type(number) is not int or number < 0 for number in (offset, 0 if limit is None else limit)):
             raise InvalidOptions("offset and limit", "whole numbers from 0", (offset, limit))
-        items = self._parts.shown.items
+        items = self._parts.shown.model.items
         end = len(items) if limit is None else min(len(items), offset + limit)
         page = tuple(items[offset:end])
         following = end if end < len(items) else None
@@ -135,8 +147,32 @@ class SessionReads:
             after = events[-1].sequence
         return events
 
-    def journal_rows(self, *, after: int = 0) -> AsyncIterator[Stored]:
-        """The journal's rows after a sequence, then each new one; ends when closed."""
+    def events(self, *, after: Cursor | None = None) -> AsyncIterator[SessionEvent]:
+        """Durable events after a place and live deltas, for any number of readers. Ends when the
+        session is left.
+
+        Args:
+            after: where a reader is: `Cursor.after` the last event it took, `Cursor.start` for the
+                whole journal; None: from now on.
+
+        Raises:
+            InvalidOptions: `after` is no cursor.
+            CursorMismatch: while iterating: the journal does not have that place.
+            Fenced, StoreFailure: while iterating: what stopped the session.
+        """
+        check_option("after", after)
+        sequence = after.sequence if after is not None else self.head_sequence
+        return SessionFeed(self._parts.feed, sequence, after)
+
+    def journal_rows(self, *, after: Cursor | None = None) -> AsyncIterator[Stored]:
+        """The journal's rows after a place (None: all), then each new one; ends when closed.
+
+        Raises:
+            InvalidOptions: `after` is no cursor.
+            CursorMismatch: while iterating: the journal does not have that place.
+            StoreFailure: while iterating: the store cannot be read.
+        """
+        check_option("after", after)
         return self._parts.journal.subscribe(self.id, after=after)
 
     # --- inside ---------------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from minutebook.budget import Budget
 from minutebook.changing import Changes, SessionModel
 from minutebook.config import SessionConfig
 from minutebook.flights import INSIDE
+from minutebook.following import View
 from minutebook.input_parts import Content, listed
 from minutebook.interactions import Decision, ToolAnswer
 from minutebook.leaving import HandoffResult, Leaving
@@ -33,9 +34,9 @@ from minutebook.receipts import InputReceipt, RequestResult
 from minutebook.sending import USER, check_room, compose, earlier_receipt, prepared
 from minutebook.session_options import check_option, check_sending
 from minutebook.stream_events import StreamEvent
-from minutebook.streaming import RequestStream, SessionEvent, SessionFeed
+from minutebook.streaming import RequestStream
 from minutebook.structured import Formats
-from minutebook.waiting import request_of, result_of
+from minutebook.waiting import Unstreamed, request_of, result_of
 
 log = logging.getLogger("minutebook")
 
@@ -54,17 +55,15 @@ class Session(SessionReads):
         self._leaving = Leaving(parts, config.abort_timeout_s)
         self._check_open = self._leaving.check_open
         self._one_send = anyio.Lock()
-        #: Requests that nobody has streamed yet, by where they were accepted.
-        self._unstreamed: dict[str, int] = {}
         active = self._state.request
         open_request = None
         if active is not None:
-            self._unstreamed[active.request_id] = active.accepted_sequence
             known = active.settings.output_schema if active.settings is not None else None
             open_request = (active.request_id, known)
         self._formats = Formats(config.output(), open_request)
         self._changes = Changes(parts, config, self._do)
-        parts.book.listeners.append(self._note_requests)
+        self._unstreamed = View(Unstreamed(active))
+        parts.book.followers.append(self._unstreamed)
 
     def __repr__(self) -> str:
         state = self._durable
@@ -167,18 +166,12 @@ class Session(SessionReads):
             Fenced, StoreFailure: while iterating: the journal takes no more events here.
         """
         self._leaving.check_left()
-        request_id = next(iter(self._unstreamed), None)
-        if request_id is None:
+        accepted = self._unstreamed.model.accepted
+        if not accepted:
             raise StreamError("NO_PENDING_REQUEST", "send something first")
-        accepted = self._unstreamed.pop(request_id)
+        request_id = next(iter(accepted))
         self._parts.start()
-        return RequestStream(self._parts.feed, request_id, accepted, include_thinking)
-
-    def events(self, *, after: int | None = None) -> AsyncIterator[SessionEvent]:
-        """Durable events after a sequence (None: from now on) and live deltas, for any
-        number of readers. Ends when the session is left."""
-        sequence = self._parts.book.durable_sequence if after is None else after
-        return SessionFeed(self._parts.feed, sequence)
+        return RequestStream(self._parts.feed, request_id, accepted.pop(request_id), include_thinking)
 
     async def run(self, content: Content, **options: Any) -> RequestResult:
         """Send and wait for the end. Options as for `send`.
@@ -191,7 +184,7 @@ class Session(SessionReads):
         receipt = await self.send(content, **options)
         self._parts.start()
         request_id, accepted = await request_of(self._parts.feed, receipt)
-        self._unstreamed.pop(request_id, None)
+        self._unstreamed.model.accepted.pop(request_id, None)
         return await result_of(self._parts.feed, request_id, accepted, self._formats)
 
     async def wait_idle(self) -> None:
@@ -392,8 +385,3 @@ class Session(SessionReads):
         writing = self._parts.book.put(entry, kind, arguments, blobs, fold=fold, then=self._parts.loop.nudge)
         self._parts.start()
         await writing.wait()
-
-    def _note_requests(self, events: Sequence[Any]) -> None:
-        for event in events:
-            if event.type == "request_accepted":
-                self._unstreamed[event.request_id] = event.sequence

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
+from domain.cursor import Cursor
 from domain.errors import InvalidOptions
 from domain.ids import OWNER_ID, is_owner_id
 from domain.values import OnLostAttempt, PermissionMode, Priority
@@ -110,6 +111,7 @@ _RULES: Final[Mapping[str, _Rule]] = {
     "output_fallback": _Rule(
         "refuse or instruct", lambda value: isinstance(value, str) and value in ("refuse", "instruct")
     ),
+    "after": _Rule("mb.Cursor, or None", _or_none(lambda value: isinstance(value, Cursor))),
     "look_up_lost_attempts": _Rule("True or False", lambda value: type(value) is bool),
 }
 

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Iterator
 
 from domain import events as ev
+from domain.cursor import Cursor
 from domain.envelope import Recorded
 from domain.errors import StreamError
 from domain.limits import MAX_ATTEMPTS_PER_TURN
@@ -25,10 +26,13 @@ class SessionFeed:
     """Durable events after a sequence and live deltas, until the session is left.
 
     Not a generator, so that one left unfinished needs no clean-up by the event loop.
+
+    Args:
+        seen: where a reader from outside says that it is; proven before anything is given out.
     """
 
-    def __init__(self, feed: Feed, after: int) -> None:
-        self._feed, self._sequence = feed, after
+    def __init__(self, feed: Feed, after: int, seen: Cursor | None = None) -> None:
+        self._feed, self._sequence, self._seen = feed, after, seen
         self._position = feed.first_delta_from(after)
         self._ready: deque[SessionEvent] = deque()
 
@@ -39,8 +43,12 @@ class SessionFeed:
         """The next one, as soon as it is there.
 
         Raises:
+            CursorMismatch: the journal does not have the place that was seen.
             MinutebookError: what stopped the session, once everything before it was told.
         """
+        if self._seen is not None:
+            await self._feed.check(self._seen)
+            self._seen = None
         while not self._ready:
             await self._fill()
         return self._ready.popleft()

@@ -5,12 +5,30 @@ Imported by `minutebook.session`. It watches; nothing here makes anything happen
 
 from __future__ import annotations
 
+from domain.envelope import Recorded
 from domain.errors import StreamError
+from domain.request import RequestState
 from minutebook.feed import Feed
 from minutebook.receipts import InputReceipt, RequestResult
 from minutebook.stream_events import Error, Result, StreamEvent
 from minutebook.streaming import RequestStream, SessionFeed
 from minutebook.structured import Formats
+
+
+class Unstreamed:
+    """The requests of a handle that nobody has streamed yet, by where they were accepted.
+
+    Args:
+        active: the request that was open when the handle was made.
+    """
+
+    def __init__(self, active: RequestState | None) -> None:
+        self.accepted = {active.request_id: active.accepted_sequence} if active is not None else {}
+
+    def apply(self, event: Recorded) -> None:
+        """Note a request."""
+        if event.type == "request_accepted" and event.request_id is not None:
+            self.accepted[event.request_id] = event.sequence
 
 
 async def request_of(feed: Feed, receipt: InputReceipt) -> tuple[str, int]:

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 #: Where a journal that takes events may be.
 WHERE: Final = "a SQLite journal, or postgresql://USER@HOST/DATABASE (#SCHEMA, if it is not minutebook)"
+#: Of a sequence; more than any journal will ever need.
+_MAX_DIGITS: Final = 18
 _JOURNAL: Final = f"{WHERE}, or a .jsonl export"
 
 
@@ -51,20 +53,27 @@ def _session(made: argparse.ArgumentParser, *, all_without: bool = False) -> Non
 
 
 def _sequence(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise ValueError
-    return number
+    return _number(text, 1)
+
+
+def _count(text: str) -> int:
+    return _number(text, 0)
+
+
+def _number(text: str, least: int) -> int:
+    if not text.isdecimal() or len(text) > _MAX_DIGITS or int(text) < least:
+        raise argparse.ArgumentTypeError(f"expected a number, {least} or more, got {text!r}")
+    return int(text)
 
 
 def _head(text: str) -> bytes:
-    found = bytes.fromhex(text)
+    try:
+        found = bytes.fromhex(text)
+    except ValueError:
+        found = b""
     if len(found) != 32:
-        raise ValueError
+        raise argparse.ArgumentTypeError(f"expected a head, 64 hexadecimal digits, got {text!r}")
     return found
-
-
-_sequence.__name__, _head.__name__ = "sequence", "head"  # argparse names them in its messages
 
 
 def _add_looking(commands: Commands) -> None:
@@ -72,10 +81,12 @@ def _add_looking(commands: Commands) -> None:
     _session(made, all_without=True)
     _json(made)
     _at(made)
+    _all(made, "that need nobody")
     made.add_argument("--verify", action="store_true", help="also read and check everything")
     made = _sub(commands, "verify", "Read everything and prove what can be proved.")
     _session(made, all_without=True)
     _json(made)
+    _all(made, "that nothing is wrong with")
     made.add_argument("--expect-head", metavar="HASH", type=_head, help="a head known from elsewhere, in hex")
     made.add_argument("--chain-only", action="store_true", help="check the chain, not the rules: quicker")
     made = _sub(commands, "replay", "Rebuild conversation, queue, questions and usage, offline.")
@@ -84,7 +95,7 @@ def _add_looking(commands: Commands) -> None:
     _at(made)
     made = _sub(commands, "timeline", "What happened, event by event: who, why, how long.")
     _session(made)
-    made.add_argument("--after", metavar="SEQ", type=int, default=0, help="only events after a sequence")
+    made.add_argument("--after", metavar="SEQ", type=_count, default=0, help="only events after a sequence")
     made.add_argument("--limit", metavar="N", type=_sequence, help="at most that many events")
     made = _sub(commands, "diff", "What changed between two points.")
     _session(made)
@@ -95,6 +106,10 @@ def _add_looking(commands: Commands) -> None:
 
 def _json(made: argparse.ArgumentParser) -> None:
     made.add_argument("--json", action="store_true", help="as a JSON document, in ASCII")
+
+
+def _all(made: argparse.ArgumentParser, others: str) -> None:
+    made.add_argument("--all", action="store_true", help=f"show the sessions {others}, too; JSON always does")
 
 
 def _at(made: argparse.ArgumentParser) -> None:

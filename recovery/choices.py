@@ -31,7 +31,7 @@ from recovery.rollover import Content, RequestRollover, TurnRollover
 
 
 async def choice_of(options: argparse.Namespace) -> Choice | None:
-    """The decision; None for what is automatic. Raises InvalidOptions, OSError."""
+    """The decision; None for what is automatic. Raises InvalidOptions."""
     match options.what:
         case "model":
             response = await _response(options.response)
@@ -89,10 +89,17 @@ def _object(option: str, text: str | None) -> dict[str, Any] | None:
     return value
 
 
+async def _text(file: str) -> str:
+    try:
+        return sys.stdin.read() if file == "-" else await anyio.Path(Path(file)).read_text(encoding="utf-8")
+    except (OSError, ValueError) as e:  # not there, not to be read, no text
+        raise InvalidOptions("--response", f"a file with JSON in it ({e})", file) from e
+
+
 async def _response(file: str | None) -> Response | None:
     if file is None:
         return None
-    text = sys.stdin.read() if file == "-" else await anyio.Path(Path(file)).read_text(encoding="utf-8")
+    text = await _text(file)
     try:
         kept = ResponseKept.model_validate(_json("--response", text))
     except ValidationError as e:

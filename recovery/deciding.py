@@ -34,6 +34,7 @@ FORMAT: Final = "minutebook.reconciliation/1"
 
 async def reconcile(options: argparse.Namespace) -> int:
     """Carry out one decision, or say what it would append."""
+    stores.check_takes_events(options.journal)
     choice = await choice_of(options)
     if options.dry_run:
         return await _dry_run(options, choice)
@@ -91,7 +92,6 @@ async def _tell_earlier(reader: JournalReader, options: argparse.Namespace, choi
 
 
 async def _dry_run(options: argparse.Namespace, choice: Choice | None) -> int:
-    stores.check_takes_events(options.journal)
     async with stores.open_reader(options.journal, owner_id=options.owner) as reader:
         await find_row(reader, options.session)
         if await _tell_earlier(reader, options, choice):

@@ -6,15 +6,17 @@ writes the same bytes, command by command, so that heads stay what they were.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
+
+import anyio
 
 from domain import catalogue, export, snapshot
 from domain.entry import listing
 from domain.envelope import Fence, Stored, genesis, open_envelope
 from domain.errors import Corrupt, JournalBlocked, SessionExists, ValueRefused
-from domain.ports import Batch, Blob, Holder, IdSource, Journal, JournalReader, SessionRow
+from domain.ports import Batch, Blob, Holder, IdSource, Journal, JournalReader, Receipt, SessionRow
 from domain.references import blob_digests, may_refer
 from domain.state import State
 from recovery.blobs import MISSING_BLOB, read_blob
@@ -28,6 +30,8 @@ Write = Callable[[bytes], Any]
 #: Leases are counted up one by one at an import; a journal with more takeovers is refused.
 MAX_TOKEN: Final = 10_000
 _LEASE_TTL_MS: Final = 1000
+#: Sessions that are written at a time: their commits share what the store waits for.
+_AT_ONCE: Final = 16
 
 
 async def export_session(reader: JournalReader, session_id: str, write: Write) -> int:
@@ -47,9 +51,11 @@ async def export_session(reader: JournalReader, session_id: str, write: Write) -
     size = _count(write, export.header(row))
     pages = Pages(reader, session_id, upto=row.sequence or None, known_types=False)
     async for rows in pages:
+        commands = await _commands(reader, session_id, rows)
         for stored in rows:
             for line in await _lines(reader, stored):
                 size += _count(write, line)
+            size += _count(write, commands.get(stored.sequence, b""))
     _check(pages.problem)
     write(export.trailer(session_id, pages.chain.sequence, size, pages.chain.head))
     return pages.chain.sequence
@@ -61,18 +67,25 @@ def _count(write: Write, line: bytes) -> int:
 
 
 async def _lines(reader: JournalReader, row: Stored) -> list[bytes]:
-    """A row with the blobs it refers to before it and, at the end of a command, the command after it."""
+    """A row, with the blobs it refers to before it."""
     lines = []
     for digest in _blobs(row):
         data = await read_blob(reader, digest)
         lines.append(export.missing_blob(digest) if data is None else export.blob(digest, data))
-    lines.append(export.event(row))
-    event = open_envelope(row)
-    if event.command_index == event.command_size - 1:
-        found = await reader.command(row.session_id, event.command_id)
-        if found is not None:
-            lines.append(export.command(event.command_id, *found))
-    return lines
+    return [*lines, export.event(row)]
+
+
+async def _commands(reader: JournalReader, session_id: str, rows: list[Stored]) -> dict[int, bytes]:
+    """The lines of the commands that end in a page, each by the sequence it comes after."""
+    ended = _ended(rows)
+    found = await reader.commands(session_id, list(ended))
+    return {ended[command_id]: export.command(command_id, *kept) for command_id, kept in found.items()}
+
+
+def _ended(rows: list[Stored]) -> dict[str, int]:
+    """The ids of the commands that end in a page, each with its last sequence."""
+    events = map(open_envelope, rows)
+    return {e.command_id: e.sequence for e in events if e.command_index == e.command_size - 1}
 
 
 def _blobs(row: Stored) -> tuple[str, ...]:
@@ -122,10 +135,10 @@ class _Import:
         return self.state.command.is_whole
 
     def batch(self, fingerprint: bytes, blobs: tuple[Blob, ...]) -> Batch:
-        """The collected command as it was committed first; the next one begins."""
+        """The collected command as it was committed first."""
         rows, last = tuple(self.rows), self.rows[-1]
         due = snapshot.is_due(self.before.sequence, self.state.sequence)
-        made = Batch(
+        return Batch(
             session_id=self.row.session_id,
             command_id=self.state.command.command_id,
             fingerprint=fingerprint,
@@ -137,48 +150,100 @@ class _Import:
             snapshot=snapshot.take(self.state, last.head) if due else None,
             blobs=blobs,
         )
-        self.before, self.head, self.rows = self.state, last.head, []
-        return made
+
+    def go_on(self) -> None:
+        """The collected command is there; the next one begins."""
+        self.before, self.head, self.rows = self.state, self.rows[-1].head, []
+
+
+async def import_sessions(
+    reader: JournalReader, rows: Iterable[SessionRow], journal: Journal, ids: IdSource
+) -> int:
+    """Write sessions that `check_import` passed, several at a time. Returns how many events they have.
+
+    Raises:
+        As `import_session`: the first that failed. Those under way then come to their end.
+    """
+    left, written, failures = iter(rows), list[int](), list[Exception]()
+
+    async def write() -> None:
+        for row in left:  # each goes to whoever is free
+            try:
+                written.append(await import_session(reader, row, journal, ids))
+            except Exception as e:  # raised below
+                failures.append(e)
+            if failures:
+                return
+
+    async with anyio.create_task_group() as tasks:
+        for _ in range(_AT_ONCE):
+            tasks.start_soon(write)
+    if failures:
+        raise failures[0]
+    return sum(written)
 
 
 async def import_session(reader: JournalReader, row: SessionRow, journal: Journal, ids: IdSource) -> int:
-    """Write a session that `check_import` passed. Returns how many events were written.
+    """Write a session that `check_import` passed, or what is missing of it. Returns how many events that was.
 
     Raises:
-        SessionExists: the journal has a session of that id.
-        StoreFailure: some commands may have been written, each of them whole.
+        SessionExists: as `already_there`.
+        StoreFailure: some commands may have been written, each of them whole; another call goes on.
     """
     session_id = row.session_id
-    if await journal.session(session_id) is not None:
-        raise SessionExists(session_id)
+    there = await already_there(reader, row, journal)
     state = State(session_id)
     under_way = _Import(row, state, state, genesis(session_id), [])
     pages = Pages(reader, session_id)
     async for rows in pages:
+        commands = await reader.commands(session_id, list(_ended(rows)))
         for stored in rows:
-            if under_way.add(stored):
-                await journal.commit(await _batch(reader, under_way))
+            if not under_way.add(stored):
+                continue
+            if stored.sequence > there:
+                await journal.commit(await _batch(reader, under_way, commands))
+            under_way.go_on()
     _check(pages.problem)
     await _raise_token(journal, under_way.state, ids)
-    return under_way.state.sequence
+    return under_way.state.sequence - there
 
 
-async def _batch(reader: JournalReader, under_way: _Import) -> Batch:
-    command_id = under_way.state.command.command_id
-    found = await reader.command(under_way.row.session_id, command_id)
+async def already_there(reader: JournalReader, row: SessionRow, target: JournalReader) -> int:
+    """How many events of a session to be imported are in the target: an import that was broken off left them.
+
+    Raises:
+        SessionExists: the target has other events of that session, more of them, or another owner's session.
+    """
+    found = await target.session(row.session_id)
     if found is None:
+        return 0
+    at = found.sequence
+    rows = await reader.read(row.session_id, after=at - 1, upto=at, limit=1)
+    if found.owner_id != row.owner_id or [same.head for same in rows] != [found.head]:
+        raise SessionExists(row.session_id)
+    return at
+
+
+async def _batch(
+    reader: JournalReader, under_way: _Import, commands: Mapping[str, tuple[bytes, Receipt]]
+) -> Batch:
+    command_id = under_way.state.command.command_id
+    if command_id not in commands:
         raise Corrupt("command", f"command {command_id} on record", "none", under_way.state.sequence)
+    fingerprint, _ = commands[command_id]
     blobs: dict[str, Blob] = {}
     for digest in [digest for row in under_way.rows for digest in _blobs(row)]:
         data = await reader.blob(digest)
         if data is not None:
             blobs[digest] = Blob(digest, data)
-    return under_way.batch(found[0], tuple(blobs.values()))
+    return under_way.batch(fingerprint, tuple(blobs.values()))
 
 
 async def _raise_token(journal: Journal, state: State, ids: IdSource) -> None:
     """Count the new store's token up to the events' own: it never falls."""
-    for _ in range(state.token):
+    row = await journal.session(state.session_id)
+    kept = row.lease.token if row is not None and row.lease is not None else 0
+    for _ in range(state.token - kept):
         holder = Holder("import", ids.new("l"))
         lease = await journal.leases.acquire(state.session_id, holder, _LEASE_TTL_MS)
         fence = Fence(holder.worker_id, holder.lease_id, lease.token)

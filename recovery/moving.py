@@ -11,28 +11,39 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import groupby
 from typing import BinaryIO
 
-from domain.errors import InvalidOptions, SessionExists
+from domain.errors import InvalidOptions
 from domain.ports import JournalReader, SessionRow
 from recovery import stores
 from recovery.escape import visible
 from recovery.exit_codes import OK
-from recovery.exporting import check_import, export_session, import_session
+from recovery.exporting import already_there, check_import, export_session, import_sessions
 from recovery.looking import session_ids
+from recovery.progress import progress
 
 
 async def export(options: argparse.Namespace) -> int:
     """Write sessions as JSON Lines to a new file or to standard output."""
-    async with stores.open_reader(options.journal, owner_id=options.owner) as reader:
-        with _output(options.output) as file:
+    async with stores.open_reader(options.journal, owner_id=options.owner) as opened:
+        with progress("exporting") as line, _output(options.output) as file:
+            reader = line.watch(opened)
             sessions = events = 0
             async for session_id in session_ids(reader, options.session):
                 events += await export_session(reader, session_id, file.write)
                 sessions += 1
+            _check_some(sessions, options)
             file.flush()
     print(f"exported {sessions} sessions, {events} events", file=sys.stderr)
     return OK
+
+
+def _check_some(sessions: int, options: argparse.Namespace) -> None:
+    """An empty file is what a full disk leaves behind; nothing takes it for an export, and none is made."""
+    if not sessions:
+        whose = "sessions" if options.owner is None else f"sessions of {options.owner!r}"
+        raise InvalidOptions("JOURNAL", f"a journal with {whose}, to be exported", "none")
 
 
 @contextmanager
@@ -45,8 +56,8 @@ def _output(path: str | None) -> Iterator[BinaryIO]:
         return
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except FileExistsError as e:
-        raise InvalidOptions("--output", "the path of a new file", path) from e
+    except OSError as e:
+        raise InvalidOptions("--output", f"the path of a new file ({e.strerror})", path) from e
     try:
         with os.fdopen(descriptor, "wb") as file:
             yield file
@@ -58,29 +69,43 @@ def _output(path: str | None) -> Iterator[BinaryIO]:
 
 
 async def import_(options: argparse.Namespace) -> int:
-    """Put an export's sessions into a journal that has none of them."""
-    async with stores.open_reader(options.export) as reader:
-        rows = [await check_import(reader, session_id) async for session_id in session_ids(reader, None)]
-        await _check_absent(options.journal, rows)
-        events = 0
-        for row in rows:
-            events += await _import(reader, row, options.journal)
-    print(f"imported {len(rows)} sessions, {events} events")
+    """Put an export's sessions into a journal, or what it lacks of them."""
+    stores.check_takes_events(options.journal)
+    async with stores.open_reader(options.export) as opened:
+        with progress("checking") as line:
+            reader = line.watch(opened)
+            rows = [await check_import(reader, session_id) async for session_id in session_ids(reader, None)]
+            there = await _already_there(reader, rows, options.journal)
+        with progress("importing") as line:
+            events = await _import(line.watch(opened), rows, options.journal)
+    kept = f"; {there} were there already" if there else ""
+    print(f"imported {len(rows)} sessions, {events} events{kept}")
     return OK
 
 
-async def _check_absent(journal: str, rows: list[SessionRow]) -> None:
+async def _already_there(reader: JournalReader, rows: list[SessionRow], journal: str) -> int:
+    """How many events of these sessions a journal has. Raises SessionExists where they are not the same."""
     if not await stores.is_there(journal):
-        return
+        return 0
     async with stores.open_reader(journal) as target:
-        for row in rows:
-            if await target.session(row.session_id) is not None:
-                raise SessionExists(row.session_id)
+        return sum([await already_there(reader, row, target) for row in rows])
 
 
-async def _import(reader: JournalReader, row: SessionRow, target: str) -> int:
-    async with stores.open_journal(target, owner_id=row.owner_id, create=True) as journal:
-        return await import_session(reader, row, journal, stores.id_source())
+async def _import(reader: JournalReader, rows: list[SessionRow], target: str) -> int:
+    """Write sessions that were checked. Returns how many events they have."""
+    events = 0
+    try:
+        for owner_id, theirs in groupby(sorted(rows, key=_owner), _owner):
+            async with stores.open_journal(target, owner_id=owner_id, create=True) as journal:
+                events += await import_sessions(reader, theirs, journal, stores.id_source())
+    except BaseException:
+        print("The import was broken off. The same command goes on where it stopped.", file=sys.stderr)
+        raise
+    return events
+
+
+def _owner(row: SessionRow) -> str:
+    return row.owner_id
 
 
 async def backup(options: argparse.Namespace) -> int:

@@ -109,7 +109,7 @@ async def load(
     """
     row, problem = await find_row(reader, session_id)
     if upto is not None and not 1 <= upto <= row.sequence:
-        raise InvalidOptions("upto", f"a sequence of the session, 1 to {row.sequence}", upto)
+        raise InvalidOptions("a sequence", f"1 to {row.sequence}", upto)
     last = row.sequence if upto is None else upto
     fold = await _start(reader, session_id, last, use_snapshot)
     await _read_on(reader, session_id, last, fold)

@@ -228,8 +228,24 @@ def _print_effects(plan: RecoveryPlan, to: Console) -> None:
     line(to, " settle  ", shown(plan.unsettled_effects[0].shell))
 
 
-def print_summary(kinds: dict[Kind, int], journal: str, to: Console) -> None:
+def print_summary(kinds: Counter[Kind], printed: int, journal: str, to: Console) -> None:
     """How many sessions of a journal stand where."""
-    count = sum(kinds.values())
-    told = ", ".join(f"{number} {_SENTENCES[kind][0]}" for kind, number in kinds.items() if number)
-    line(to, shown(journal), f": {count} session{'' if count == 1 else 's'}{': ' if told else ''}", told)
+    print_counts({_SENTENCES[kind][0]: kinds[kind] for kind in Kind}, printed, journal, to)
+
+
+def print_counts(told: dict[str, int], printed: int, journal: str, to: Console, more: str = "") -> None:
+    """How many sessions of a journal are what, and how to see those that were not printed.
+
+    Args:
+        more: said of all of them, after their number.
+    """
+    count = sum(told.values())
+    which = ", ".join(f"{number} {what}" for what, number in told.items() if number)
+    line(
+        to,
+        shown(journal),
+        f": {count} session{'' if count == 1 else 's'}{more}{': ' if which else ''}",
+        which,
+    )
+    if printed < count:
+        line(to, f"  shown: the {printed} that need somebody; --all shows the others too")

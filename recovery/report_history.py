@@ -6,6 +6,7 @@ Printing only; everything that a journal may hold is escaped on its way (see
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Final
@@ -19,6 +20,7 @@ from projections.wire_parts import readable
 from recovery.escape import brief, visible
 from recovery.problem import Blocked
 from recovery.replaying import Replay
+from recovery.report import print_counts
 from recovery.terminal import line, pairs, short, shown, table
 from recovery.timeline import Moment
 from recovery.verify import Result, Verification
@@ -65,6 +67,12 @@ def _verified(found: Verification) -> list[tuple[str, Text]]:
         ("snapshots", shown(f"{found.snapshots} folded again and equal")),
         ("redacted", shown(found.redacted)),
     ]
+
+
+def print_results(results: Counter[Result], events: int, printed: int, journal: str, to: Console) -> None:
+    """How many sessions of a journal came out how."""
+    told = {_RESULTS[result][0]: results[result] for result in Result}
+    print_counts(told, printed, journal, to, f", {events} events")
 
 
 def print_problem(problem: Blocked, to: Console) -> None:
@@ -149,7 +157,7 @@ def _print_transcript(found: Replay, to: Console) -> None:
     for item in found.transcript.items:
         if isinstance(item, UserItem):
             line(to, Text(f"[{item.sequence}] user ", "bold cyan"), shown(item.input_id))
-            to.print(pairs([("", short(readable(item.content), 2000))]))
+            line(to, "  ", short(readable(item.content), 2000))
         else:
             _print_exchange(item, to)
     to.print()
@@ -161,16 +169,18 @@ def _print_exchange(item: Exchange, to: Console) -> None:
         Text(f"[{item.sequence}] model ", "bold green"),
         shown(f"{item.attempt_id} {item.model} ({item.stop})"),
     )
-    rows = [("", short(item.text, 2000))] if item.text else []
+    if item.text:
+        line(to, "  ", short(item.text, 2000))
     for call in item.calls:
-        rows.append(
-            (
-                "call",
-                Text.assemble(shown(call.tool_id), " ", shown(call.name, "bold"), " ", short(call.arguments)),
-            )
+        line(
+            to,
+            Text("  call ", "dim"),
+            shown(f"{call.tool_id} "),
+            shown(call.name, "bold"),
+            " ",
+            short(call.arguments),
         )
-        rows.append(("", Text.assemble((f"{call.outcome}: ", "dim"), short(call.output, 400))))
-    to.print(pairs(rows))
+        line(to, Text(f"    {call.outcome}: ", "dim"), short(call.output, 400))
 
 
 def _print_open(found: Replay, to: Console) -> None:

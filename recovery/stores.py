@@ -103,6 +103,12 @@ async def damage_of(reader: JournalReader) -> Sequence[str]:
     return await look() if look is not None else ()
 
 
+def caveats_of(reader: JournalReader) -> Sequence[str]:
+    """What everybody has to know who goes by what a reader shows: that it is a standby's."""
+    found: Sequence[str] = getattr(reader, "caveats", ())
+    return found
+
+
 def check_takes_events(journal: str) -> None:
     """Raises InvalidOptions for an export, which can only be looked at."""
     if not addresses.is_server(journal) and path_of(journal).endswith(EXPORT_SUFFIX):
@@ -234,7 +240,10 @@ def survey(journal: str) -> Survey:
     """
     from adapters.sqlite_survey import survey as look
 
-    return look(path_of(journal))
+    path = path_of(journal)
+    if path.endswith(EXPORT_SUFFIX):
+        raise InvalidOptions("JOURNAL", "a journal with tables; verify examines an export", journal)
+    return look(path)
 
 
 def server_survey(journal: str) -> ServerSurvey:

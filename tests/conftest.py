@@ -20,8 +20,8 @@ from hypothesis import settings
 from minutebook.testing.postgres_cluster import Cluster
 from minutebook.testing.postgres_programs import HOW_TO_INSTALL, server_programs
 
-#: Fails a run in which a credential shows up in a file, a log record or captured output.
-pytest_plugins = ["tests.corpus.canary"]
+#: The first fails a run in which a credential shows up in a file, a log record or captured output.
+pytest_plugins = ["tests.corpus.canary", "tests.long_runs"]
 
 _ROOT = Path(__file__).parent.parent
 _LEFT_OUT = pytest.StashKey[dict[str, int]]()

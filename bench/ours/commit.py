@@ -13,13 +13,14 @@ from collections.abc import Sequence
 from typing import Final, Protocol
 
 import minutebook as mb
-from bench.conversations import Place as Where
+from bench.conversations import Place
 from bench.limits.disk import RawCommits
 from bench.measure import percentile
 from bench.workload import Metrics
+from domain.cursor import Cursor
 from domain.envelope import Fence
 from domain.ports import Batch, Holder, Journal
-from minutebook.testing.batches import Place, dummy_batch, end_of
+from minutebook.testing.batches import dummy_batch, end_of
 
 #: About 600 bytes with its envelope's share, as the bare commit's rows.
 PAYLOAD: Final = b'{"text":"%s"}' % (b"x" * 150)
@@ -27,10 +28,10 @@ BLOCK: Final = 10
 
 
 def batches(
-    session_id: str, events: int, count: int, fence: Fence | None = None, start: Place | None = None
+    session_id: str, events: int, count: int, fence: Fence | None = None, start: Cursor | None = None
 ) -> list[Batch]:
     """Commits that follow each other, sealed beforehand: only storing them is measured."""
-    at, made = start or Place.start(session_id), []
+    at, made = start or Cursor.start(session_id), []
     for number in range(count):
         made.append(dummy_batch(at, f"c{number}", [PAYLOAD] * events, fence=fence))
         at = end_of(made[-1])
@@ -42,12 +43,12 @@ def bodies(batch: Batch) -> list[bytes]:
     return [e.envelope + (e.payload or b"") + (e.salt or b"") + e.head for e in batch.events]
 
 
-def one_writer(place: Where, *, sizes: Sequence[int], commits: int) -> Metrics:
+def one_writer(place: Place, *, sizes: Sequence[int], commits: int) -> Metrics:
     """Microseconds for each commit of so many events: bare, through the port, and fenced."""
     return asyncio.run(_one_writer(place, sizes, commits))
 
 
-async def _one_writer(place: Where, sizes: Sequence[int], commits: int) -> Metrics:
+async def _one_writer(place: Place, sizes: Sequence[int], commits: int) -> Metrics:
     found: Metrics = {}
     raw = RawCommits(place.directory / "raw.db")
     async with mb.sqlite(place.directory / "journal.db").open() as journal:
@@ -104,7 +105,7 @@ async def fence_of(journal: Journal, session_id: str) -> Fence:
     return Fence(holder.worker_id, holder.lease_id, lease.token)
 
 
-def many_writers(place: Where, *, writers: int, commits: int) -> Metrics:
+def many_writers(place: Place, *, writers: int, commits: int) -> Metrics:
     """Durable commits of three events in a second, by `writers` sessions of `commits` each.
 
     `unfair` is the slowest session's time for all of its commits over the quickest one's.
@@ -112,7 +113,7 @@ def many_writers(place: Where, *, writers: int, commits: int) -> Metrics:
     return asyncio.run(_many_writers(place, writers, commits))
 
 
-async def _many_writers(place: Where, writers: int, commits: int) -> Metrics:
+async def _many_writers(place: Place, writers: int, commits: int) -> Metrics:
     made = [batches(f"s{n}", 3, commits) for n in range(writers)]
     async with mb.sqlite(place.directory / "journal.db").open() as journal:
         start = time.perf_counter()

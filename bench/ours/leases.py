@@ -14,9 +14,9 @@ from adapters.sqlite_driver import sqlite
 from bench.conversations import Place
 from bench.limits.postgres import RawLeases, fresh_database
 from bench.workload import Metrics
+from domain.cursor import Cursor
 from domain.envelope import Fence
 from domain.ports import Holder, Journal, StoreDescription
-from minutebook.testing.batches import Place as Standing
 from minutebook.testing.batches import dummy_batch
 
 TTL_MS: Final = 600_000
@@ -82,7 +82,7 @@ async def _many_sessions(store: StoreDescription, raw: Raw, sessions: int, times
     names = [f"s{n}" for n in range(sessions)]
     async with store.open() as journal:
         for name in names:
-            await journal.commit(dummy_batch(Standing.start(name), "c1"))
+            await journal.commit(dummy_batch(Cursor.start(name), "c1"))
         fences = {name: await _acquired(journal, name, "l-0", TTL_MS) for name in names}
 
         async def renew(name: str) -> object:

@@ -48,7 +48,7 @@ async def _fanned(pieces: int, readers: int) -> float:
     async with mb.create_session(config(OneByOne(pieces, tools=0))) as session:
         await session.run("warm up")
         gc.collect()  # or its turn comes in the middle, and is counted as the pieces' time
-        start, after = time.perf_counter(), session.head_sequence
+        start, after = time.perf_counter(), session.cursor
         await session.send(PROMPT)
         further = [_until_answered(session, after) for _ in range(readers - 1)]
         await asyncio.gather(_streamed(session), *further)
@@ -62,7 +62,7 @@ async def _streamed(session: mb.Session) -> int:
     return seen
 
 
-async def _until_answered(session: mb.Session, after: int) -> None:
+async def _until_answered(session: mb.Session, after: mb.Cursor) -> None:
     async for event in session.events(after=after):
         if event.type == "request_completed":
             return

@@ -20,10 +20,10 @@ from bench.turns import Turns
 from bench.workload import Metrics
 
 EVENTS: Final = 3
-#: Commits whose round trips are counted, after some that may prepare things.
-COUNTED, FIRST = 50, 10
-#: By this the connection is known that wakes readers, after a commit and beside the next ones.
-NOTIFICATION: Final = b"pg_notify("
+#: Commits whose round trips are counted.
+COUNTED: Final = 50
+#: By this the connection is known that commits.
+STATEMENT: Final = b"WITH moved AS"
 
 
 def one_writer(place: Place, *, commits: int) -> Metrics:
@@ -48,24 +48,22 @@ async def _one_writer(url: str, commits: int) -> Metrics:
     return {
         **{f"{kind}_us": statistics.mean(each) for kind, each in laps.items()},
         "commit_p99_us": percentile(laps["commit"], 0.99),
-        **await _round_trips(url),
+        **dict(zip(("round_trips", "beside"), await round_trips(url, EVENTS, COUNTED), strict=True)),
     }
 
 
-async def _round_trips(url: str) -> Metrics:
+async def round_trips(url: str, events: int, commits: int) -> tuple[float, float]:
     """Round trips of a fenced commit; and beside it, those that nobody waits for (readers are woken)."""
-    with Turns(url, NOTIFICATION) as turns:
+    with Turns(url, STATEMENT) as turns:
         # One connection: each prepares its statements once, and that is not what is counted.
         async with replace(mb.postgres(turns.url), connections=1).open() as journal:
-            made = batches("counted", EVENTS, FIRST + COUNTED, await fence_of(journal, "counted"))
-            for batch in made[:FIRST]:
-                await journal.commit(batch)
+            made = batches("counted", events, 1 + commits, await fence_of(journal, "counted"))
+            await journal.commit(made[0])
             before = turns.so_far()
-            for batch in made[FIRST:]:
+            for batch in made[1:]:
                 await journal.commit(batch)
-            after = turns.so_far()
-        counted, beside = turns.between(before, after)
-        return {"round_trips": counted / COUNTED, "beside": beside / COUNTED}
+            waited_for, beside = turns.between(before, turns.so_far())
+        return waited_for / commits, beside / commits
 
 
 def many_sessions(place: Place, *, writers: int, commits: int) -> Metrics:

@@ -9,11 +9,11 @@ from __future__ import annotations
 import argparse
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from statistics import median
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import minutebook as mb
 from bench.limits.postgres import fresh_database
@@ -32,15 +32,13 @@ _AND_TELL: Final = b"END AS moved, pg_notify('minutebook', %(session)s::text) "
 
 def store_of(url: str, schema: str, way: str, connections: int) -> PostgresStore:
     """A store that tells of its commits in this way."""
-    import psycopg
+    from adapters.postgres_driver import Connection, Row, Value
 
-    class Telling(psycopg.Connection[Any]):
+    class Telling(Connection):
         """Notifies in the commit itself."""
 
-        def execute(self, query: Any, params: Any = None, **options: Any) -> Any:
-            if isinstance(query, bytes):
-                query = query.replace(_OUTCOME, _AND_TELL)
-            return super().execute(query, params, **options)
+        def ask(self, statement: bytes, values: Mapping[str, Value]) -> list[Row]:
+            return super().ask(statement.replace(_OUTCOME, _AND_TELL), values)
 
     made = replace(mb.postgres(url, schema=schema), connections=connections)
     return replace(made, connection_class=Telling) if way == WAYS[2] else made

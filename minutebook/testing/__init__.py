@@ -40,6 +40,7 @@ if TYPE_CHECKING:  # the same names once more, for type checkers and editors
     from minutebook.testing.looking import replay_of as replay_of
     from minutebook.testing.postgres_cluster import Cluster as Cluster
     from minutebook.testing.postgres_programs import server_programs as server_programs
+    from minutebook.testing.postgres_standby import Standby as Standby
     from minutebook.testing.replay import ReplayProvider as ReplayProvider
     from minutebook.testing.scenario import Scenario as Scenario
     from minutebook.testing.scenario import given as given
@@ -67,6 +68,7 @@ _EXPORTS: Final = {
     "looking": ("journal_of", "replay_of"),
     "postgres_cluster": ("Cluster",),
     "postgres_programs": ("server_programs",),
+    "postgres_standby": ("Standby",),
     "replay": ("ReplayProvider",),
     "scenario": ("Scenario", "given"),
     "scripted": ("Attempt", "Gate", "ScriptedProvider", "Sent", "call", "fail", "reply"),

@@ -8,38 +8,19 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from domain.envelope import SALT_BYTES, Actor, Fence, Recorded, Stored, genesis, seal
-from domain.ports import Batch, Blob, Listing, Receipt, Snapshot
+from domain.cursor import Cursor
+from domain.envelope import SALT_BYTES, Actor, Fence, Recorded, Stored, seal
+from domain.ports import Batch, Blob, Listing, Snapshot
 from domain.values import ActorKind, AggregateKind
 
 OWNER: Final = "local"
 START: Final = datetime(2024, 1, 1, tzinfo=UTC)
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where a session stands: the last sequence and the head after it."""
-
-    session_id: str
-    sequence: int
-    head: bytes
-
-    @classmethod
-    def start(cls, session_id: str) -> Place:
-        """Before the first event."""
-        return cls(session_id, 0, genesis(session_id))
-
-    @classmethod
-    def after(cls, session_id: str, receipt: Receipt) -> Place:
-        """After a commit."""
-        return cls(session_id, receipt.last_sequence, receipt.head)
-
-
-def dummy_event(place: Place, command_id: str, payload: bytes, fence: Fence | None = None) -> Stored:
+def dummy_event(place: Cursor, command_id: str, payload: bytes, fence: Fence | None = None) -> Stored:
     """One sealed event that follows `place`; equal arguments give equal bytes.
 
     Args:
@@ -72,7 +53,7 @@ def dummy_event(place: Place, command_id: str, payload: bytes, fence: Fence | No
 
 
 def dummy_batch(
-    place: Place,
+    place: Cursor,
     command_id: str,
     payloads: Sequence[bytes] = (b'{"text":"hello"}',),
     *,
@@ -95,7 +76,7 @@ def dummy_batch(
     for payload in payloads:
         event = dummy_event(at, command_id, payload, fence)
         events.append(event)
-        at = Place(place.session_id, event.sequence, event.head)
+        at = Cursor.after(event)
     return Batch(
         session_id=place.session_id,
         command_id=command_id,
@@ -111,11 +92,10 @@ def dummy_batch(
     )
 
 
-def end_of(batch: Batch) -> Place:
+def end_of(batch: Batch) -> Cursor:
     """Where the session stands once a batch is in the journal."""
-    last = batch.events[-1]
-    return Place(batch.session_id, last.sequence, last.head)
+    return Cursor.after(batch.events[-1])
 
 
-def _snapshot(at: Place, state: bytes | None) -> Snapshot | None:
+def _snapshot(at: Cursor, state: bytes | None) -> Snapshot | None:
     return None if state is None else Snapshot(at.session_id, at.sequence, 1, at.head, state)

@@ -11,9 +11,10 @@ import anyio
 import anyio.lowlevel
 import pytest
 
+from domain.cursor import Cursor
 from domain.errors import HeadConflict, LeaseConflict, MinutebookError
 from domain.ports import Batch, CommitStatus, Holder, Journal, Receipt
-from minutebook.testing.batches import Place, dummy_batch, end_of
+from minutebook.testing.batches import dummy_batch, end_of
 from minutebook.testing.commit_contract import assert_no_trace, outcome_of
 from minutebook.testing.store_suite import SESSION, START, StoreSuite
 
@@ -49,7 +50,7 @@ class CancellationContract(StoreSuite):
 
     async def _is_there_or_not(self, journal: Journal, name: str, turns: int) -> None:
         blob = f"blob {turns}".encode()
-        batch = dummy_batch(Place.start(name), "c1", TWO, blobs=[blob], snapshot_state=b"state")
+        batch = dummy_batch(Cursor.start(name), "c1", TWO, blobs=[blob], snapshot_state=b"state")
         await self.cancelled(lambda: journal.commit(batch), turns)
         settled = await journal.settle(batch)
         if settled is None:
@@ -70,8 +71,8 @@ class CancellationContract(StoreSuite):
         async with self.opened() as journal:
             for turns in TURNS:
                 name = f"session-{turns}"
-                cancelled = dummy_batch(Place.start(name), "c1", (b'{"cancelled":1}',))
-                other = dummy_batch(Place.start(name), "c2", (b'{"other":1}',))
+                cancelled = dummy_batch(Cursor.start(name), "c1", (b'{"cancelled":1}',))
+                other = dummy_batch(Cursor.start(name), "c2", (b'{"other":1}',))
                 await self.cancelled(partial(journal.commit, cancelled), turns)
                 absent = await journal.settle(cancelled) is None
                 if absent:
@@ -86,9 +87,9 @@ class CancellationContract(StoreSuite):
     async def test_a_cancelled_commit_takes_nobody_else_along(self) -> None:
         async with self.opened() as journal:
             for turns in TURNS:
-                place = Place.start(f"session-{turns}")
+                place = Cursor.start(f"session-{turns}")
                 batch = dummy_batch(place, "c1", TWO)
-                others = [dummy_batch(Place.start(f"beside-{turns}-{n}"), "c1", TWO) for n in range(4)]
+                others = [dummy_batch(Cursor.start(f"beside-{turns}-{n}"), "c1", TWO) for n in range(4)]
                 outcomes: list[Receipt | MinutebookError] = []
                 async with anyio.create_task_group() as tasks:
                     for other in others:
@@ -126,7 +127,7 @@ class CancellationContract(StoreSuite):
 
     async def _goes_on(self, journal: Journal, name: str, turns: int) -> None:
         row = await journal.session(name)
-        place = Place.start(name) if row is None else Place(name, row.sequence, row.head)
+        place = Cursor.start(name) if row is None else Cursor(name, row.sequence, row.head)
         batch = dummy_batch(place, f"next-{turns}", TWO)
         assert (await journal.commit(batch)).status is CommitStatus.COMMITTED
         assert tuple(await journal.read(name, after=place.sequence)) == batch.events

@@ -12,10 +12,11 @@ from typing import Final
 
 import pytest
 
+from domain.cursor import Cursor
 from domain.envelope import Fence
 from domain.errors import LeaseConflict, LeaseLost
 from domain.ports import Holder, Journal, LeaseRow
-from minutebook.testing.batches import Place, dummy_batch, end_of
+from minutebook.testing.batches import dummy_batch, end_of
 from minutebook.testing.store_suite import SESSION, StoreSuite
 
 TTL_S: Final = 30
@@ -53,7 +54,7 @@ class HostClockContract(StoreSuite):
         self.clock.step(steps[2])
         self.clock.advance(TTL_S - TICK_S)
         await self._held(journal, session_id)
-        batch = dummy_batch(Place.start(session_id), "c1", fence=fence)
+        batch = dummy_batch(Cursor.start(session_id), "c1", fence=fence)
         await journal.commit(batch)
         self.clock.step(steps[3])
         await journal.leases.validate(session_id, fence)
@@ -155,7 +156,7 @@ class HostClockContract(StoreSuite):
     async def test_a_lease_given_back_runs_out_never(self) -> None:
         async with self.opened() as journal:
             lease = await journal.leases.acquire(SESSION, OURS, TTL_MS)
-            await journal.commit(dummy_batch(Place.start(SESSION), "c1", fence=fence_of(lease)))
+            await journal.commit(dummy_batch(Cursor.start(SESSION), "c1", fence=fence_of(lease)))
             await journal.leases.release(SESSION, fence_of(lease))
             row = await journal.session(SESSION)
         assert row is not None

@@ -8,11 +8,12 @@ from dataclasses import replace
 import anyio
 import pytest
 
+from domain.cursor import Cursor
 from domain.envelope import genesis
 from domain.errors import CommandConflict, HeadConflict, MinutebookError, Rejected, SessionNotFound
 from domain.limits import MAX_EVENTS_PER_COMMIT, MAX_PAYLOAD_BYTES
 from domain.ports import Batch, Blob, CommitStatus, Journal, Listing, Receipt
-from minutebook.testing.batches import Place, dummy_batch, end_of
+from minutebook.testing.batches import dummy_batch, end_of
 from minutebook.testing.store_suite import SESSION, START, StoreSuite
 
 TWO = (b'{"n":1}', b'{"n":2}')
@@ -94,7 +95,7 @@ class CommitContract(StoreSuite):
     async def test_a_command_id_is_one_session_s_own(self) -> None:
         async with self.opened() as journal:
             await journal.commit(dummy_batch(START, "c1"))
-            receipt = await journal.commit(dummy_batch(Place.start("session-2"), "c1"))
+            receipt = await journal.commit(dummy_batch(Cursor.start("session-2"), "c1"))
             assert receipt.status is CommitStatus.COMMITTED
 
     async def test_another_head_is_a_conflict_and_writes_nothing(self) -> None:
@@ -109,7 +110,7 @@ class CommitContract(StoreSuite):
             assert tuple(await journal.read(SESSION)) == first.events
 
     async def test_a_head_ahead_of_the_journal_is_a_conflict(self) -> None:
-        ahead = dummy_batch(Place(SESSION, 7, b"h" * 32), "c1")
+        ahead = dummy_batch(Cursor(SESSION, 7, b"h" * 32), "c1")
         async with self.opened() as journal:
             with pytest.raises(HeadConflict):
                 await journal.commit(ahead)
@@ -154,7 +155,7 @@ class CommitContract(StoreSuite):
         async with self.opened() as journal:
             async with anyio.create_task_group() as tasks:
                 for n in range(8):
-                    batch = dummy_batch(Place.start(f"session-{n}"), "c1", TWO)
+                    batch = dummy_batch(Cursor.start(f"session-{n}"), "c1", TWO)
                     tasks.start_soon(outcome_of, journal, batch, outcomes)
             assert {x.status for x in outcomes if isinstance(x, Receipt)} == {CommitStatus.COMMITTED}
             assert len(await journal.sessions()) == 8
@@ -260,7 +261,7 @@ def malformed(name: str) -> Batch:
         "foreign": replace(batch, events=(first, replace(second, session_id="session-2"))),
         "half": replace(batch, events=(first, replace(second, payload=None))),
         "big": dummy_batch(START, "c1", [b"x" * (MAX_PAYLOAD_BYTES + 1)]),
-        "id": dummy_batch(Place.start("no/path"), "c1"),
+        "id": dummy_batch(Cursor.start("no/path"), "c1"),
         "command": replace(batch, command_id="no command"),
         "fingerprint": replace(batch, fingerprint=b"short"),
         "snapshot": replace(batch, snapshot=replace(batch.snapshot, sequence=9)),

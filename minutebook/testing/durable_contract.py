@@ -14,10 +14,11 @@ from dataclasses import replace
 import anyio
 import pytest
 
+from domain.cursor import Cursor
 from domain.envelope import Fence
 from domain.errors import LeaseConflict, LeaseRequired, StoreTimeout
 from domain.ports import CommitStatus, Holder, Journal, StoreDescription
-from minutebook.testing.batches import OWNER, Place, dummy_batch, end_of
+from minutebook.testing.batches import OWNER, dummy_batch, end_of
 from minutebook.testing.store_suite import SESSION, START, StoreSuite
 
 TWO = (b'{"n":1}', b'{"n":2}')
@@ -89,11 +90,10 @@ class DurableContract(StoreSuite):
             return await journal.leases.acquire(SESSION, OURS, 30_000)
 
         async with self.same_store(0.3).open(owner_id=OWNER) as journal:
-            await journal.commit(dummy_batch(Place.start("session-2"), "c1"))
-            with anyio.fail_after(0.3 + GRACE_S):
-                async with self.held_up():
-                    with pytest.raises(StoreTimeout):
-                        await ask(journal)
+            await journal.commit(dummy_batch(Cursor.start("session-2"), "c1"))
+            async with self.held_up():
+                with anyio.fail_after(0.3 + GRACE_S), pytest.raises(StoreTimeout):
+                    await ask(journal)
             assert await journal.command(SESSION, "c1") is None
             assert (await journal.commit(batch)).status is CommitStatus.COMMITTED
             assert [row.session_id for row in await journal.sessions()] == [SESSION, "session-2"]

@@ -21,6 +21,7 @@ from typing import Final
 
 import anyio
 
+from domain.cursor import Cursor
 from domain.envelope import Stored
 from domain.errors import HeadConflict, LeaseLost, OutcomeUnknown, StoreTimeout, StoreWriteFailed
 from domain.ports import Batch, Journal, LeaseRow, LeaseStore, Receipt, SessionRow, Snapshot, StoreDescription
@@ -215,6 +216,6 @@ class FaultyJournal:
         """As the store within."""
         return await self._inner.lease_lives(lease)
 
-    def subscribe(self, session_id: str, *, after: int = 0) -> AsyncIterator[Stored]:
+    def subscribe(self, session_id: str, *, after: Cursor | None = None) -> AsyncIterator[Stored]:
         """As the store within."""
         return self._inner.subscribe(session_id, after=after)

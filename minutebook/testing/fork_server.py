@@ -208,6 +208,7 @@ def _run(module: ModuleType, function: str, arguments: dict[str, Any]) -> int:
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, sys.stdin.fileno())
     faulthandler.enable()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in the background
     _write("began", os.getpid())
     try:
         getattr(module, function)(tell, **arguments)

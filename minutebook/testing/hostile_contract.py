@@ -7,11 +7,12 @@ from dataclasses import replace
 
 import pytest
 
+from domain.cursor import Cursor
 from domain.envelope import Fence, Stored
 from domain.errors import InvalidOptions, LeaseConflict, LeaseLost, MinutebookError, Rejected
 from domain.limits import MAX_BLOB_BYTES, MAX_PAYLOAD_BYTES
 from domain.ports import Blob, CommitStatus, Holder, Journal
-from minutebook.testing.batches import Place, dummy_batch, end_of
+from minutebook.testing.batches import dummy_batch, end_of
 from minutebook.testing.store_suite import SESSION, START, StoreSuite
 
 TWO = (b'{"n":1}', b'{"n":2}')
@@ -73,7 +74,7 @@ class HostileContract(StoreSuite):
     async def test_owners_are_told_apart_to_the_letter(self) -> None:
         async with self.opened() as ours:
             for number, owner in enumerate(("o'wner", '"; DROP TABLE', "Local", "local ")):
-                batch = dummy_batch(Place.start(f"session-{number}"), "c1", TWO, owner_id=owner)
+                batch = dummy_batch(Cursor.start(f"session-{number}"), "c1", TWO, owner_id=owner)
                 async with self.opened(owner) as theirs:
                     await theirs.commit(batch)
                     row = await theirs.session(batch.session_id)
@@ -89,8 +90,8 @@ class HostileContract(StoreSuite):
     async def test_ids_are_told_apart_to_the_letter(self) -> None:
         async with self.opened() as journal:
             for name in CASES:
-                await journal.commit(dummy_batch(Place.start(name), "c1", TWO))
-                place = end_of(dummy_batch(Place.start(name), "c1", TWO))
+                await journal.commit(dummy_batch(Cursor.start(name), "c1", TWO))
+                place = end_of(dummy_batch(Cursor.start(name), "c1", TWO))
                 await journal.commit(dummy_batch(place, "C1", TWO))
             # By code point, so that a page's end is the next one's beginning in every store.
             assert [row.session_id for row in await journal.sessions()] == sorted(CASES)
@@ -101,7 +102,7 @@ class HostileContract(StoreSuite):
         found: list[str] = []
         async with self.opened() as journal:
             for name in names:
-                await journal.commit(dummy_batch(Place.start(name), "c1"))
+                await journal.commit(dummy_batch(Cursor.start(name), "c1"))
             while page := await journal.sessions(after=found[-1] if found else "", limit=5):
                 assert len(page) <= 5
                 found += [row.session_id for row in page]

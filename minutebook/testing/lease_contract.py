@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
+from domain.cursor import Cursor
 from domain.envelope import Fence
 from domain.errors import HeadConflict, InvalidOptions, LeaseConflict, LeaseLost, LeaseRequired
 from domain.ports import CommitStatus, Holder, Journal, Listing
-from minutebook.testing.batches import Place, dummy_batch, end_of
+from minutebook.testing.batches import dummy_batch, end_of
 from minutebook.testing.store_suite import SESSION, START, StoreSuite
 
 OURS = Holder("ours", "lease-1")
@@ -245,7 +246,7 @@ class LeaseContract(StoreSuite):
     async def with_work(self, journal: Journal, *names: str) -> None:
         """Sessions of these names whose next action is `go_on`."""
         for name in names:
-            await journal.commit(dummy_batch(Place.start(name), "c1", listing=Listing("open", "go_on")))
+            await journal.commit(dummy_batch(Cursor.start(name), "c1", listing=Listing("open", "go_on")))
 
     async def free(self, journal: Journal, **options: Any) -> list[str]:
         """The sessions with the action `go_on` that nobody holds."""
@@ -264,7 +265,7 @@ class LeaseContract(StoreSuite):
     async def test_only_the_actions_that_were_asked_for(self) -> None:
         async with self.opened() as journal:
             for name, action in (("a", "none"), ("b", "or_else"), ("c", "ask"), ("d", "go_on")):
-                await journal.commit(dummy_batch(Place.start(name), "c1", listing=Listing("open", action)))
+                await journal.commit(dummy_batch(Cursor.start(name), "c1", listing=Listing("open", action)))
             assert await self.free(journal) == ["b", "d"]
             assert list(await journal.leases.free(())) == []
 

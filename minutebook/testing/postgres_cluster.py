@@ -20,7 +20,7 @@ from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, Self
 from urllib.parse import urlsplit
 
 from domain.errors import StoreFailure
@@ -86,7 +86,7 @@ class Cluster:
     _watcher: subprocess.Popen[bytes] | None = field(default=None, init=False, repr=False)
     _databases: int = field(default=0, init=False, repr=False)
 
-    def __enter__(self) -> Cluster:
+    def __enter__(self) -> Self:
         self._programs, self._as = programs_or_refuse(), without_root()
         self._place = Path(tempfile.mkdtemp(prefix="mb-pg-", dir=_room(self._as)))
         try:
@@ -234,7 +234,7 @@ class Cluster:
     def _initialise(self, secret: Path) -> None:
         arguments = ["--auth=scram-sha-256", f"--pwfile={secret}", f"--username={USER}", "--no-sync"]
         arguments += ["--encoding=UTF8", "--no-locale", f"--pgdata={self._data}"]
-        made = self._spawn([str(self._programs / "initdb"), *arguments], **_BOTH_PIPED)
+        made = self._spawn([str(self._programs / "initdb"), *arguments], **BOTH_PIPED)
         said, _ = made.communicate()
         if made.returncode:
             raise StoreFailure(
@@ -296,7 +296,7 @@ class Cluster:
         )
 
 
-_BOTH_PIPED: Final[dict[str, Any]] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+BOTH_PIPED: Final[dict[str, Any]] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
 
 
 def _room(account: Mapping[str, Any]) -> str:

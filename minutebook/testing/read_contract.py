@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from domain.cursor import Cursor
 from domain.errors import SessionNotFound, StoreFailure
 from domain.ports import CommitStatus, Holder
-from minutebook.testing.batches import Place, dummy_batch, end_of
+from minutebook.testing.batches import dummy_batch, end_of
 from minutebook.testing.store_suite import SESSION, START, StoreSuite
 
 TEN = [b'{"n":%d}' % n for n in range(10)]
@@ -53,7 +54,7 @@ class ReadContract(StoreSuite):
     async def test_sessions_come_by_id_and_in_pages(self) -> None:
         async with self.opened() as journal:
             for name in ("b", "a", "d", "c"):
-                await journal.commit(dummy_batch(Place.start(name), "c1"))
+                await journal.commit(dummy_batch(Cursor.start(name), "c1"))
             first = await journal.sessions(limit=3)
             rest = await journal.sessions(after=first[-1].session_id)
         assert [row.session_id for row in first] == ["a", "b", "c"]

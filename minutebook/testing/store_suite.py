@@ -8,12 +8,13 @@ from typing import ClassVar, Final
 
 import pytest
 
+from domain.cursor import Cursor
 from domain.ports import Clock, Journal, StoreDescription
-from minutebook.testing.batches import OWNER, Place
+from minutebook.testing.batches import OWNER
 from minutebook.testing.clock import ManualClock
 
 SESSION: Final = "session-1"
-START: Final = Place.start(SESSION)
+START: Final = Cursor.start(SESSION)
 
 
 class StoreSuite:

@@ -7,15 +7,16 @@ from collections.abc import AsyncIterator
 import anyio
 import pytest
 
+from domain.cursor import Cursor
 from domain.envelope import Stored
-from domain.errors import InvalidOptions
+from domain.errors import CursorMismatch
 from domain.limits import MAX_EVENTS_PER_COMMIT
 from domain.ports import Batch, Journal
-from minutebook.testing.batches import Place, dummy_batch, end_of
+from minutebook.testing.batches import dummy_batch, end_of
 from minutebook.testing.store_suite import SESSION, START, StoreSuite
 
 
-def batches(count: int, start: Place = START) -> list[Batch]:
+def batches(count: int, start: Cursor = START) -> list[Batch]:
     """Batches of two events that follow one another."""
     made: list[Batch] = []
     for number in range(count):
@@ -28,6 +29,20 @@ async def commit_all(journal: Journal, made: list[Batch]) -> None:
     """Commit batches one after another."""
     for batch in made:
         await journal.commit(batch)
+
+
+ELSEWHERE = b"a head that this journal never had"[:32]
+#: Of a session with two events, beside another one with two.
+NOT_THERE = [
+    Cursor(SESSION, 0, ELSEWHERE),
+    Cursor(SESSION, 1, ELSEWHERE),
+    Cursor(SESSION, 2, ELSEWHERE),
+    Cursor(SESSION, 3, ELSEWHERE),
+    Cursor(SESSION, 99, ELSEWHERE),
+    Cursor(SESSION, -1, START.head),
+    Cursor.start("session-2"),
+    end_of(*batches(1, Cursor.start("session-2"))),
+]
 
 
 class SubscriptionContract(StoreSuite):
@@ -49,14 +64,17 @@ class SubscriptionContract(StoreSuite):
                 tasks.start_soon(commit_all, journal, made[3:])
                 assert await self.take(rows, 8) == expected[4:]
 
-    async def test_a_subscription_may_begin_after_a_sequence(self) -> None:
+    @pytest.mark.parametrize("sequence", [0, 1, 3, 4])
+    async def test_a_subscription_may_begin_after_any_place(self, sequence: int) -> None:
         made = batches(3)
+        expected = [event for batch in made for event in batch.events]
+        places = [START, *map(Cursor.after, expected)]
         async with self.opened() as journal:
             await commit_all(journal, made[:2])
-            rows = journal.subscribe(SESSION, after=3)
-            assert [row.sequence for row in await self.take(rows, 1)] == [4]
-            await journal.commit(made[2])
-            assert [row.sequence for row in await self.take(rows, 2)] == [5, 6]
+            rows = journal.subscribe(SESSION, after=places[sequence])
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(commit_all, journal, made[2:])
+                assert await self.take(rows, 6 - sequence) == expected[sequence:]
 
     async def test_a_subscription_waits_for_the_first_event(self) -> None:
         (batch,) = batches(1)
@@ -94,8 +112,8 @@ class SubscriptionContract(StoreSuite):
         made = batches(1)
         async with self.opened() as journal, self.opened("somebody") as theirs:
             rows = journal.subscribe(SESSION)
-            await commit_all(journal, batches(2, Place.start("session-2")))
-            await theirs.commit(dummy_batch(Place.start("session-3"), "c1", owner_id="somebody"))
+            await commit_all(journal, batches(2, Cursor.start("session-2")))
+            await theirs.commit(dummy_batch(Cursor.start("session-3"), "c1", owner_id="somebody"))
             await commit_all(journal, made)
             assert [row.session_id for row in await self.take(rows, 2)] == [SESSION] * 2
 
@@ -106,12 +124,22 @@ class SubscriptionContract(StoreSuite):
             await commit_all(other, made)
             assert [row.sequence for row in await self.take(rows, 4)] == [1, 2, 3, 4]
 
-    @pytest.mark.parametrize("after", [-1, 3, 99])
-    async def test_a_place_that_was_not_reached_is_refused(self, after: int) -> None:
+    @pytest.mark.parametrize("there", NOT_THERE, ids=str)
+    async def test_a_place_that_the_journal_does_not_have_is_refused(self, there: Cursor) -> None:
+        """It was restored from a copy, lost its end, or is another session's."""
         async with self.opened() as journal:
             await commit_all(journal, batches(1))
-            with pytest.raises(InvalidOptions):
-                await anext(journal.subscribe(SESSION, after=after))
+            await commit_all(journal, batches(1, Cursor.start("session-2")))
+            with pytest.raises(CursorMismatch) as refused, anyio.fail_after(self.patience_s):
+                await anext(journal.subscribe(SESSION, after=there))
+        assert refused.value.expected == str(there)
+
+    async def test_a_place_in_a_session_that_is_gone_is_refused(self) -> None:
+        (batch,) = batches(1)
+        async with self.opened() as journal:
+            with pytest.raises(CursorMismatch) as refused, anyio.fail_after(self.patience_s):
+                await anext(journal.subscribe(SESSION, after=end_of(batch)))
+        assert refused.value.actual == "no such event"
 
     async def test_a_cancelled_subscriber_goes_on_where_it_was(self) -> None:
         made = batches(2)

@@ -178,7 +178,7 @@ async def test_p11_a_tool_that_hangs_for_ever_does_not_hold_up_an_abort(
             await clock.awaited(3)
             clock.advance(3)
         assert [effect.tool_id for effect in session.unsettled_effects] == ["r1.t1.a1.c0"]
-        feed = session.events(after=session.head_sequence)
+        feed = session.events(after=session.cursor)
         gate.set()
         release.set()
         assert (await anext(feed)).type == "notice_recorded"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,10 @@ import pytest
 
 import minutebook as mb
 from domain.catalogue import CATALOGUE
+from domain.cursor import Cursor
 from domain.entry import Entry, to_batch
 from domain.envelope import Draft, Recorded, check_link, genesis
-from domain.errors import HeadConflict, InvalidOptions, MinutebookError, RuleViolated
+from domain.errors import CursorMismatch, HeadConflict, MinutebookError, RuleViolated
 from domain.lifecycle import fold
 from domain.ports import Batch, CommitStatus
 from domain.session import Note
@@ -104,7 +106,7 @@ async def test_p28_a_consumer_that_fails_does_not_make_a_commit_fail(place: Plac
             await _divide(feed)
 
     async with place.create(ROUND, tools=hands.tools()) as session, anyio.create_task_group() as tasks:
-        tasks.start_soon(fails, session.events(after=0))
+        tasks.start_soon(fails, session.events(after=Cursor.start(session.id)))
         result = await session.run("hello")
     assert result.status == "completed"
     assert len(place.store.batches) == 6
@@ -185,8 +187,10 @@ async def test_p101_a_reader_s_place_is_a_sequence_of_the_journal(any_place: Pla
         await session.run("hello")
         await _noted(any_place, commits=25, each=100)
     async with any_place.resume([reply("more")]) as session:
-        feed, rows = session.events(after=5), session.journal_rows(after=5)
-        fed, stored, notes = [await _next(feed)], [await anext(rows)], session.events(after=0)
+        fifth = Cursor.after((await session.recorded())[4])
+        feed, rows = session.events(after=fifth), session.journal_rows(after=fifth)
+        fed, stored = [await _next(feed)], [await anext(rows)]
+        notes = session.events(after=Cursor.start(session.id))
         await session.run("more")
         while fed[-1].sequence < session.head_sequence:
             fed.append(await _next(feed))
@@ -199,8 +203,10 @@ async def test_p101_a_reader_s_place_is_a_sequence_of_the_journal(any_place: Pla
         assert [row.sequence for row in stored] == [event.sequence for event in fed]
         places = [event.sequence for event in only if event.type == "notice_recorded"]
         assert places == [event.sequence for event in events if event.type == "notice_recorded"]
-        with pytest.raises(InvalidOptions):
-            await anext(session.journal_rows(after=len(events) + 1))
+        beyond = replace(session.cursor, sequence=len(events) + 1)
+        for views in (session.events, session.journal_rows):
+            with pytest.raises(CursorMismatch):
+                await anext(views(after=beyond))
 
 
 async def _next(feed: Any) -> Recorded:

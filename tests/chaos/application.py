@@ -23,10 +23,11 @@ import anyio._backends._asyncio
 import minutebook as mb
 from adapters.sqlite_store import SqliteStore
 from adapters.system import no_probe, this_process
+from domain.cursor import Cursor
 from domain.envelope import Fence
 from domain.ports import Batch, Holder, Journal, Probe
 from minutebook import compose as compose
-from minutebook.testing.batches import Place, dummy_batch, end_of
+from minutebook.testing.batches import dummy_batch, end_of
 from minutebook.testing.crash import Tell, Witness
 from tests.chaos.errors import leaves
 from tests.chaos.writers import tuned
@@ -171,7 +172,7 @@ def keep(tell: Tell, journal: str, witness: str, journal_mode: str = "auto", at:
             fence = await _leased(tell, opened, holder)
             if fence is None:
                 return
-            place = Place.start(KEPT)
+            place = Cursor.start(KEPT)
             for number in range(6):
                 batch = dummy_batch(place, f"c{number}", [b"x" * (9_000 if number % 2 else 90)], fence=fence)
                 if await _committed(tell, opened, batch):

@@ -1,4 +1,4 @@
-"""Fork servers for the chaos tests, and a place for the numbers that a long run prints."""
+"""Fork servers for the chaos tests."""
 
 from __future__ import annotations
 
@@ -22,14 +22,3 @@ def writers() -> Iterator[list[ForkServer]]:
 def story(writers: list[ForkServer]) -> Any:
     """What a session tells to which nothing happens."""
     return untouched(writers[0])
-
-
-@pytest.fixture(scope="module")
-def numbers(request: pytest.FixtureRequest) -> Iterator[list[str]]:
-    """Lines that are printed when the file is through."""
-    lines: list[str] = []
-    yield lines
-    capture = request.config.pluginmanager.getplugin("capturemanager")
-    assert capture is not None
-    with capture.global_and_fixture_disabled():
-        print("", *lines, sep="\n", flush=True)

@@ -12,6 +12,7 @@ import signal
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import count
 from pathlib import Path
 from typing import Any, Final
@@ -21,17 +22,19 @@ import anyio
 from adapters.sqlite_reader import open_reader
 from adapters.sqlite_store import SqliteStore
 from adapters.system import this_process
+from domain.cursor import Cursor
 from domain.envelope import Fence, check_link, genesis
 from domain.errors import NotAJournal
 from domain.ports import CommitStatus, Holder, SessionRow
-from minutebook.testing.batches import Place, dummy_batch
+from minutebook.testing.batches import dummy_batch
 from minutebook.testing.crash import Ended
 from minutebook.testing.fork_server import ForkServer
 from tests.chaos.application import KEPT
 from tests.chaos.power import place_of_its_own
 from tests.chaos.tracing import child, injected, traced
 from tests.crash.harness import Life
-from tests.crash.invariants import same_story
+from tests.crash.invariants import same_story, told_apart
+from tests.long_runs import Numbers
 
 APPLICATION: Final = Path(__file__).with_name("application.py")
 #: What a writer asks of a disk.
@@ -94,9 +97,11 @@ class Found:
         self.ends += other.ends
         return self
 
-    def __str__(self) -> str:
+    def tell(self, numbers: Numbers, what: str, where: str) -> None:
+        """Say it as numbers of a kind, and where they were found."""
         ends = ", ".join(f"{number} {end}" for end, number in sorted(self.ends.items()))
-        return f"{self.runs} runs: {ends}; {len(self.wrong)} wrong"
+        counts = {"cases": self.runs, "killed": self.ends["killed"], **told_apart(self.wrong)}
+        numbers.add(what, counts, note=f"{where}: {ends}")
 
 
 def every_fault(
@@ -143,6 +148,7 @@ def run(life: Life, program: str, fault: Fault, number: int, log: Path) -> tuple
     return ended, "(INJECTED)" in log.read_text("ascii")
 
 
+@cache
 def calls_to_open(mode: str) -> Counter[str]:
     """How many calls of each name it takes to make a store, open it and close it."""
     with place_of_its_own() as place, place_of_its_own() as aside:
@@ -235,7 +241,7 @@ async def _judge_store(path: Path, said: list[dict[str, Any]]) -> list[str]:
         holder = Holder("after", "l-after", this_process().boot_id)
         lease = await journal.leases.acquire(KEPT, holder, 30_000)
         fence = Fence(holder.worker_id, holder.lease_id, lease.token)
-        receipt = await journal.commit(dummy_batch(Place(KEPT, sequence, head), "c-after", fence=fence))
+        receipt = await journal.commit(dummy_batch(Cursor(KEPT, sequence, head), "c-after", fence=fence))
     if receipt.status is not CommitStatus.COMMITTED:
         wrong.append(f"the next batch was {receipt.status}")
     leases = {line["lease"]: line["outcome"] for line in said if "lease" in line}

@@ -22,10 +22,10 @@ from adapters.sqlite_reader import SqliteJournalReader, open_reader
 from adapters.sqlite_store import SqliteStore
 from adapters.system import no_probe, this_process
 from domain import catalogue
+from domain.cursor import Cursor
 from domain.envelope import Fence, Stored, check_link, genesis
 from domain.errors import MinutebookError, NotAJournal
 from domain.ports import Batch, CommitStatus, Holder, Journal
-from minutebook.testing.batches import Place as BatchPlace
 from minutebook.testing.batches import dummy_batch
 from minutebook.testing.crash import Witness
 from tests.chaos.images import Image, images
@@ -254,7 +254,7 @@ class SessionExaminer(Examiner):
         lease = await journal.leases.acquire(SESSION, holder, 30_000)
         head = rows[-1].head if rows else genesis(SESSION)
         fence = Fence(holder.worker_id, holder.lease_id, lease.token)
-        at = BatchPlace(SESSION, len(rows), head)
+        at = Cursor(SESSION, len(rows), head)
         receipt = await journal.commit(dummy_batch(at, "c-after", fence=fence))
         return [] if receipt.status is CommitStatus.COMMITTED else [f"the next batch was {receipt.status}"]
 

@@ -16,7 +16,7 @@ from tests.chaos.tracing import Call, needs_strace
 SEED = 7
 SUBSETS = 3
 #: How many images of each run are checked here, about.
-STEP = 200
+STEP = 150
 #: From how many of its states a session is lived to its end: every so many.
 LIVES = 5
 

@@ -20,8 +20,9 @@ import orjson
 from adapters.sqlite_driver import sqlite
 from adapters.sqlite_store import SqliteStore
 from adapters.system import no_probe
+from domain.cursor import Cursor
 from domain.ports import Batch, Journal
-from minutebook.testing.batches import Place, dummy_batch, end_of
+from minutebook.testing.batches import dummy_batch, end_of
 from minutebook.testing.crash import Tell, Witness
 from tests.crash.program import Program, Story
 from tests.crash.script import World, worlds
@@ -61,7 +62,7 @@ def tuned(synchronous: str = "FULL") -> type[sqlite.Connection]:
 @cache
 def batches(session: str) -> Sequence[Batch]:
     """The batches of one session: small and large ones, with blobs and snapshots."""
-    made, place = [], Place.start(session)
+    made, place = [], Cursor.start(session)
     for number in range(COMMITS + 1):
         large = b'{"text":"' + b"x" * (30_000 if number % 3 == 1 else 200) + b'"}'
         batch = dummy_batch(
@@ -129,7 +130,7 @@ def tell_file(path: Path) -> Tell:
 
 def boundaries(session: str) -> dict[int, bytes]:
     """Where a session may stand: the head after each of its batches."""
-    ends = {0: Place.start(session).head}
+    ends = {0: Cursor.start(session).head}
     return ends | {b.events[-1].sequence: b.events[-1].head for b in batches(session)}
 
 

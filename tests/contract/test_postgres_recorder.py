@@ -19,8 +19,9 @@ from adapters.postgres_address import address
 from adapters.postgres_connections import Opening
 from adapters.postgres_recorder import JournalDatastore, JournalRecorder, PostgresApplication
 from adapters.postgres_store import PostgresStore
+from domain.cursor import Cursor
 from domain.errors import StoreUnsupported
-from minutebook.testing.batches import Place, dummy_batch
+from minutebook.testing.batches import dummy_batch
 from minutebook.testing.postgres_cluster import Cluster
 
 _NUMBERS = itertools.count(1)
@@ -140,7 +141,7 @@ def test_a_position_that_was_given_up_holds_nobody_up(recorder: JournalRecorder,
 async def test_the_application_reads_the_feed_without_content_and_resolves_no_topic(
     postgres_url: str,
 ) -> None:
-    batch = dummy_batch(Place.start("session-1"), "c1", [b'{"secret":1}'])
+    batch = dummy_batch(Cursor.start("session-1"), "c1", [b'{"secret":1}'])
     async with PostgresStore(postgres_url).open() as journal:
         await journal.commit(batch)
     with closing(PostgresApplication(opening(postgres_url))) as application:
@@ -153,7 +154,7 @@ async def test_the_application_reads_the_feed_without_content_and_resolves_no_to
 
 @pytest.mark.anyio
 async def test_a_library_s_subscription_hears_of_commits(postgres_url: str) -> None:
-    batch = dummy_batch(Place.start("session-1"), "c1", [b"{}"] * 3)
+    batch = dummy_batch(Cursor.start("session-1"), "c1", [b"{}"] * 3)
     with closing(PostgresApplication(opening(postgres_url))) as application:
         async with PostgresStore(postgres_url).open() as journal:
             with application.recorder.subscribe() as subscription:

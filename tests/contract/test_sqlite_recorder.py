@@ -16,8 +16,9 @@ from adapters.sqlite_driver import sqlite
 from adapters.sqlite_files import make_private, resolved
 from adapters.sqlite_pool import SqliteDatastore
 from adapters.sqlite_recorder import JournalRecorder, SqliteApplication
+from domain.cursor import Cursor
 from domain.errors import StoreUnsupported
-from minutebook.testing.batches import Place, dummy_batch
+from minutebook.testing.batches import dummy_batch
 
 
 def opening(directory: Path, connection_class: type[sqlite.Connection] = sqlite.Connection) -> Opening:
@@ -84,7 +85,7 @@ def test_a_connection_that_failed_in_commit_is_closed_and_never_pooled(tmp_path:
 
 def test_the_application_reads_the_feed_without_content_and_resolves_no_topic(tmp_path: Path) -> None:
     application = SqliteApplication(opening(tmp_path))
-    batch = dummy_batch(Place.start("session-1"), "c1", [b'{"secret":1}'])
+    batch = dummy_batch(Cursor.start("session-1"), "c1", [b'{"secret":1}'])
     connection = application.pool.get_connection()
     with connection.transaction(commit=True):
         JournalRecorder.append(connection.raw, batch.events)

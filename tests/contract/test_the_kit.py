@@ -10,10 +10,12 @@ import anyio
 import pytest
 
 from adapters.memory_journal import MemoryStore
+from domain.cursor import Cursor
 from domain.errors import MinutebookError
 from domain.ports import Clock, StoreDescription
 from minutebook.testing.clock import ManualClock
 from minutebook.testing.store_contract import StoreContract
+from minutebook.testing.subscription_contract import ELSEWHERE
 from tests.contract import wrong_stores as stores
 from tests.contract.wrong_stores import wrong
 
@@ -66,6 +68,11 @@ WRONG: list[tuple[Make, str, dict[str, Any]]] = [
         {},
     ),
     (partial(wrong, stores.SkipsWhatComesMeanwhile), "test_a_slow_subscriber_loses_nothing", {}),
+    (
+        partial(wrong, stores.GoesBySequence),
+        "test_a_place_that_the_journal_does_not_have_is_refused",
+        {"there": Cursor("session-1", 2, ELSEWHERE)},
+    ),
     (partial(wrong, stores.CutsText), "test_any_bytes_are_kept", {}),
     (
         partial(wrong, stores.StaysOpen),

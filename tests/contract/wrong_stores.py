@@ -16,6 +16,7 @@ import anyio
 import anyio.lowlevel
 
 from adapters.memory_journal import MemoryStore
+from domain.cursor import Cursor
 from domain.envelope import Fence, Stored
 from domain.errors import CommandConflict, HeadConflict, LeaseLost, LeaseRequired, StoreFailure
 from domain.ports import (
@@ -226,27 +227,40 @@ class FindsTheFirstCommandOnly(RightJournal):
 class EndsSubscriptions(RightJournal):
     """Gives what is there and ends; what comes later is not heard."""
 
-    def subscribe(self, session_id: str, *, after: int = 0) -> AsyncIterator[Stored]:
-        return self._there(session_id, after)
+    def subscribe(self, session_id: str, *, after: Cursor | None = None) -> AsyncIterator[Stored]:
+        return self._there(session_id, after or Cursor.start(session_id))
 
-    async def _there(self, session_id: str, after: int) -> AsyncIterator[Stored]:
-        for row in await self.inner.read(session_id, after=after):
+    async def _there(self, session_id: str, after: Cursor) -> AsyncIterator[Stored]:
+        for row in after.following(session_id, await self.inner.read(session_id, after=after.read_after)):
             yield row
 
 
 class SkipsWhatComesMeanwhile(RightJournal):
     """Begins to listen where the journal ends by then, not where it was asked to."""
 
-    def subscribe(self, session_id: str, *, after: int = 0) -> AsyncIterator[Stored]:
-        return self._from_the_end(session_id, after)
+    def subscribe(self, session_id: str, *, after: Cursor | None = None) -> AsyncIterator[Stored]:
+        return self._from_the_end(session_id, after or Cursor.start(session_id))
 
-    async def _from_the_end(self, session_id: str, after: int) -> AsyncIterator[Stored]:
-        rows = await self.inner.read(session_id, after=after)
-        for row in rows:
+    async def _from_the_end(self, session_id: str, after: Cursor) -> AsyncIterator[Stored]:
+        rows = await self.inner.read(session_id, after=after.read_after)
+        for row in after.following(session_id, rows):
             yield row
         end = await self.inner.session(session_id)
-        async for row in self.inner.subscribe(session_id, after=end.sequence if end else 0):
+        there = Cursor(session_id, end.sequence, end.head) if end else None
+        async for row in self.inner.subscribe(session_id, after=there):
             yield row
+
+
+class GoesBySequence(RightJournal):
+    """Begins after a sequence, whatever is there."""
+
+    def subscribe(self, session_id: str, *, after: Cursor | None = None) -> AsyncIterator[Stored]:
+        return self._by_sequence(session_id, after.sequence if after else 0)
+
+    async def _by_sequence(self, session_id: str, sequence: int) -> AsyncIterator[Stored]:
+        async for row in self.inner.subscribe(session_id):
+            if row.sequence > sequence:
+                yield row
 
 
 class CutsText(RightJournal):

@@ -51,15 +51,18 @@ async def test_cuts_are_named(tmp_path: Path) -> None:
     await check_cuts(tmp_path / "e.jsonl", STEP // 2 + 1)
 
 
-async def check_cuts(path: Path, step: int) -> None:
+async def check_cuts(path: Path, step: int) -> collections.Counter[str]:
     """Cut the export of a session with an open call: after lines, inside lines and characters."""
-    scenario = lost_payment()
+    scenario, outcomes = lost_payment(), collections.Counter[str]()
     data = await exported(scenario)
     for cut in cuts(data, step):
         put(path, cut)
-        assert await examined(path, rows_of(scenario)) in TYPED | {BROKEN}, f"cut to {len(cut)} bytes"
+        outcome = await examined(path, rows_of(scenario))
+        assert outcome in TYPED | {BROKEN}, f"cut to {len(cut)} bytes"
+        outcomes[outcome] += 1
     put(path, data)
     assert await examined(path, rows_of(scenario)) == SAME
+    return outcomes
 
 
 @pytest.mark.anyio

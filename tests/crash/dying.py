@@ -61,6 +61,11 @@ def die_otherwise(tell: Tell) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+def stand_still(tell: Tell) -> None:
+    """Stop, as whoever is stopped by somebody else and forgotten."""
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
 def wait_for_ever(tell: Tell) -> None:
     """Hang."""
     tell(waiting=os.getpid())

@@ -1,47 +1,50 @@
-"""Every kill in every recovery, at every point of the finest cut, at every statement. Takes an hour.
+"""Kills in every recovery, at every point of the finest cut, at every statement, of two workers at once.
 
-Not part of the suite, because of its name; run it by naming it:
+Not part of the suite, because of its name; run it by naming it, or with all the long runs:
 
     make test ARGS=tests/crash/every_pair.py
+    make chaos
+
+Of the pairs of a kill and a kill in the recovery from it there are about 8,000, and every third is tried.
+All of them: `ARGS=--every=1`.
 """
 
 from __future__ import annotations
 
-from itertools import count
+import random
+from typing import Final
 
 import pytest
 
 from minutebook.testing.crash import Ended, every_kill
 from minutebook.testing.fork_server import ForkServer
 from tests.crash.harness import new_life
-from tests.crash.matrix import VARIANTS, Lived, Matrix, every_point, in_parallel, killed, unharmed
+from tests.crash.invariants import told_apart
+from tests.crash.matrix import VARIANTS, Lived, Matrix, every_point, in_parallel, killed_again, unharmed
 from tests.crash.test_two_workers import two_workers
+from tests.long_runs import Numbers, share
 
-#: The first kills of the pairs, in parts that fail one by one.
-PARTS = 8
+SEED: Final = 1
+#: The pairs, in parts that fail one by one.
+PARTS: Final = 12
+EVERY: Final = 3
+#: Fewer pairs than this mean that the script has lost points.
+FEWEST: Final = 2_000
+#: How often two workers have a session, in parts.
+SEEDS: Final = range(100, 200)
+SEEDS_EACH: Final = 10
 
 
-def told(what: str, lives: int, kills: int, wrong: int, capsys: pytest.CaptureFixture[str]) -> None:
-    """Print what some lives came to."""
-    with capsys.disabled():
-        print(f"\n{what}: {lives} lives, {kills} kills, {wrong} wrong")
-
-
-def told_of(what: str, matrix: Matrix, capsys: pytest.CaptureFixture[str]) -> None:
+def told(numbers: Numbers, what: str, matrix: Matrix, seed: int | None = None) -> None:
+    """Say what the lives of a matrix came to."""
     kills = sum(len(lived.kills) for lived in matrix.lives)
-    told(what, len(matrix.lives), kills, len(matrix.wrong), capsys)
-
-
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_every_point(variant: str, servers: list[ForkServer], capsys: pytest.CaptureFixture[str]) -> None:
-    matrix = every_point(servers, variant)
-    told_of(f"every point, {variant}", matrix, capsys)
-    assert matrix.wrong == []
+    counts = {"cases": len(matrix.lives), "killed": kills, **told_apart(matrix.wrong)}
+    numbers.add(what, counts, seed=seed)
 
 
 @pytest.mark.parametrize("part", range(PARTS))
-def test_every_pair(part: int, servers: list[ForkServer], capsys: pytest.CaptureFixture[str]) -> None:
-    variant = "as it is"
+def test_every_pair(part: int, servers: list[ForkServer], every: int | None, numbers: Numbers) -> None:
+    variant, step = "as it is", every or EVERY
     matrix = unharmed(servers[0], variant)
     firsts = range(1 + part, len(matrix.points) + 1, PARTS)
 
@@ -49,61 +52,65 @@ def test_every_pair(part: int, servers: list[ForkServer], capsys: pytest.Capture
         return [
             lived
             for first in firsts[place :: len(servers)]
-            for lived in seconds(servers[place], variant, first)
+            for lived in killed_again(servers[place], variant, first, begin(first, step), step)
         ]
 
     for found in in_parallel(len(servers), lives):
         matrix.lives += found
-    told_of(f"every pair, part {part + 1} of {PARTS}", matrix, capsys)
+    told(numbers, f"killed, and again in the recovery{share(step)}", matrix, SEED)
+    assert matrix.wrong == []
+    assert len(matrix.lives) * step >= FEWEST * EVERY // PARTS
+
+
+def begin(first: int, step: int) -> int:
+    """Which point of a recovery is the first to be tried: each has the same chance."""
+    return random.Random(f"{SEED}/{first}").randint(1, step)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_every_point(variant: str, servers: list[ForkServer], numbers: Numbers) -> None:
+    matrix = every_point(servers, variant)
+    told(numbers, f"killed at every point, {variant}", matrix)
     assert matrix.wrong == []
 
 
 @pytest.mark.parametrize("journal_mode", ["auto", "truncate"])
-def test_every_statement(
-    journal_mode: str, servers: list[ForkServer], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_every_statement(journal_mode: str, servers: list[ForkServer], numbers: Numbers) -> None:
     """Killed between the statements of any transaction, those for the lease among them."""
 
-    kills: list[str] = []
-
-    def wrong(place: int) -> list[str]:
-        found: list[str] = []
+    def lives(place: int) -> list[list[str]]:
+        """What was wrong in each."""
+        found: list[list[str]] = []
 
         def run(statement: int) -> Ended:
             with new_life(servers[place], journal_mode=journal_mode) as life:
                 ended = life.start(kill_in=("", statement))
                 if ended.killed is not None:
-                    kills.append(str(ended.killed))
-                    found.extend(f"{ended.killed}: {w}" for w in life.examine().wrong)
+                    wrong = [f"{ended.killed}: {w}" for w in life.examine().wrong]
                     life.start().completed()
-                    found.extend(
-                        f"{ended.killed}, at the end: {w}" for w in life.examine(finished=True).wrong
-                    )
+                    last = life.examine(finished=True)
+                    found.append([*wrong, *(f"{ended.killed}, at the end: {w}" for w in last.wrong)])
                 return ended
 
         assert len(list(every_kill(run, first=1 + place, step=len(servers)))) > 40
         return found
 
-    all_wrong = [w for found in in_parallel(len(servers), wrong) for w in found]
-    told(f"every statement, journal mode {journal_mode}", len(kills), len(kills), len(all_wrong), capsys)
+    all_lives = [wrong for found in in_parallel(len(servers), lives) for wrong in found]
+    all_wrong = [w for wrong in all_lives for w in wrong]
+    counts = {"cases": len(all_lives), "killed": len(all_lives), **told_apart(all_wrong)}
+    numbers.add(f"killed at every statement, journal mode {journal_mode}", counts)
     assert all_wrong == []
 
 
-def seconds(server: ForkServer, variant: str, first: int) -> list[Lived]:
-    """A life for each point of the recovery after the first kill."""
-    lived: list[Lived] = []
-    for second in count(1):
-        lived.append(killed(server, variant, first, second))
-        if len(lived[-1].kills) < 2:
-            return lived
-    raise AssertionError("unreachable")
-
-
-@pytest.mark.parametrize("seed", range(100, 200))
+@pytest.mark.parametrize("first", SEEDS[::SEEDS_EACH])
 def test_two_workers_that_are_killed_at_random(
-    seed: int, servers: list[ForkServer], capsys: pytest.CaptureFixture[str]
+    first: int, servers: list[ForkServer], numbers: Numbers
 ) -> None:
-    ends = two_workers(seed, servers)
-    kills = sum(ended.killed is not None for ended in ends)
-    with capsys.disabled():
-        print(f"\ntwo workers, seed {seed}: {len(ends)} lives, {kills} kills")
+    all_wrong: list[str] = []
+    for seed in SEEDS[first - SEEDS[0] :][:SEEDS_EACH]:
+        ends, wrong = two_workers(seed, servers)
+        kills = sum(ended.killed is not None for ended in ends)
+        counts = {"cases": 1, "killed": kills, **told_apart(wrong)}
+        numbers.add("two workers, killed at random", counts, seed=seed)
+        all_wrong += wrong
+    assert all_wrong == []

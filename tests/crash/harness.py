@@ -76,6 +76,14 @@ class Life:
         """The same life, its processes started by another server."""
         return Life(server, self.place, self.options, self.said)
 
+    @contextmanager
+    def copied(self) -> Iterator[Life]:
+        """Another life that has been this one until now, in a place of its own."""
+        with new_life(self.server, **self.options) as other:
+            shutil.copytree(self.place, other.place, dirs_exist_ok=True)
+            other.said += self.said
+            yield other
+
     def finish(self, running: Running) -> Ended:
         """Wait for the end of one that was begun."""
         ended = running.ended()

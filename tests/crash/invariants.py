@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -216,6 +216,19 @@ def violations(life: Evidence, *, finished: bool) -> list[str]:
     """Everything that is wrong with a life; `finished`: it has been lived to its end."""
     checks = (*ALWAYS, everything_ended) if finished else ALWAYS
     return [f"{check.__name__}: {wrong}" for check in checks for wrong in check(life)]
+
+
+def told_apart(wrong: Sequence[str]) -> dict[str, int]:
+    """How many of these sentences there are, and how many are about something lost or done twice."""
+
+    def with_one_of(*words: str) -> int:
+        return sum(any(word in sentence for word in words) for sentence in wrong)
+
+    return {
+        "lost": with_one_of(no_input_is_lost.__name__, visible_is_durable.__name__, " is lost"),
+        "doubled": with_one_of(effects_happen_once.__name__),
+        "wrong": len(wrong),
+    }
 
 
 def conversation(events: list[Recorded]) -> list[Any]:

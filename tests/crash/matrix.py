@@ -6,9 +6,11 @@ And further: the process that goes on is killed as well, at a point of its own.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 from typing import Any, Final, TypeVar
 
@@ -90,7 +92,8 @@ def every_point(servers: list[ForkServer], variant: str) -> Matrix:
     matrix = unharmed(servers[0], variant)
 
     def lives(place: int) -> list[Lived]:
-        return list(_each_killed(servers[place], VARIANTS[variant], 1 + place, len(servers)))
+        begun = partial(new_life, servers[place], **VARIANTS[variant])
+        return list(_each_killed(begun, 1 + place, len(servers)))
 
     for found in in_parallel(len(servers), lives):
         matrix.lives += found
@@ -127,20 +130,40 @@ def killed(server: ForkServer, variant: str, *numbers: int) -> Lived:
         return _lived_on(life, ends, after)
 
 
+def killed_again(server: ForkServer, variant: str, first: int, begin: int, step: int) -> list[Lived]:
+    """Lives that are killed at point `first`, and again at every `step`th point of the process that goes on.
+
+    They have the first kill in common: each goes on from a copy of what it left.
+
+    Args:
+        begin: the first of the points of the second kill.
+    """
+    with new_life(server, **VARIANTS[variant]) as life:
+        ended, after = life.start(first).killed_at(first), life.examine()
+        return list(_each_killed(life.copied, begin, step, [ended], [after]))
+
+
 def in_parallel(count: int, work: Callable[[int], T]) -> list[T]:
     """What `work(0)`, `work(1)`, ... return. The threads only wait for processes."""
     with ThreadPoolExecutor(count) as pool:
         return list(pool.map(work, range(count)))
 
 
-def _each_killed(server: ForkServer, options: dict[str, Any], first: int, step: int) -> Iterator[Lived]:
+def _each_killed(
+    begun: Callable[[], AbstractContextManager[Life]],
+    first: int,
+    step: int,
+    ends: Sequence[Ended] = (),
+    after: Sequence[Examination] = (),
+) -> Iterator[Lived]:
+    """Lives that are killed once more than they have been: at point `first`, and so on."""
     lived: list[Lived] = []
 
     def run(number: int) -> Ended:
-        with new_life(server, **options) as life:
+        with begun() as life:
             ended = life.start(number)
             if ended.killed is not None:
-                lived.append(_lived_on(life, [ended.killed_at(number)], [life.examine()]))
+                lived.append(_lived_on(life, [*ends, ended.killed_at(number)], [*after, life.examine()]))
             return ended
 
     for _ in every_kill(run, first=first, step=step):

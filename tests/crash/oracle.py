@@ -17,6 +17,7 @@ from domain.envelope import Recorded
 Item = tuple[str, str]
 
 MAX_RUNS = 3
+MAX_ATTEMPTS = 4
 ASKED_AGAIN = ("model_request_failed", "model_request_aborted")
 CALL_ENDS = ("tool_completed", "tool_failed", "tool_cancelled", "tool_rejected")
 #: What the plan does not depend on.
@@ -39,6 +40,7 @@ class Call:
     verdict: str = ""
     policy: int = 0
     side_effect: str = ""
+    interrupt: str = ""
     runs: int = 0
 
 
@@ -57,8 +59,11 @@ class Place:
     prepared: str = "nothing to prepare"
     turn: str = ""
     turn_ended: str = ""
+    turns: int = 0
+    most_turns: int = 0
     attempt: str = ""
     attempt_stands: str = ""
+    attempts: int = 0
     retry_lost: bool = False
     calls: list[Call] = field(default_factory=list)
 
@@ -67,7 +72,17 @@ def expected(events: Iterable[Recorded]) -> list[Item]:
     """The plan's items, in order, for a journal of these events."""
     place = Place()
     for event in events:
-        _read(place, event, event.data)
+        read(place, event)
+    return items(place)
+
+
+def read(place: Place, event: Recorded) -> None:
+    """Take one more event in."""
+    _read(place, event, event.data)
+
+
+def items(place: Place) -> list[Item]:
+    """The plan's items, in order, where a journal ends."""
     return list(_items(place))
 
 
@@ -102,7 +117,7 @@ def _between_turns(place: Place) -> Item:
     if place.prepared == "due":
         return "prepare_input", place.request
     if place.prepared == "done" or place.turn_ended in ("with calls", "steering"):
-        return "continue_request", place.request
+        return ("continue_request" if place.turns < place.most_turns else "fail_request"), place.request
     assert place.turn_ended == "final", place
     return "finalize_request", place.request
 
@@ -112,7 +127,8 @@ def _without_answer(place: Place) -> Item:
         return "reconcile_model_outcome", place.attempt
     if "now" in place.aimed.values():
         return "abort_turn", place.turn
-    assert place.attempt_stands in ("", "may be repeated"), place
+    if place.attempt_stands == "failed" or place.attempts == MAX_ATTEMPTS:
+        return "fail_request", place.request
     return "next_attempt", place.turn
 
 
@@ -130,7 +146,9 @@ def _of_call(place: Place, call: Call) -> Iterator[Item]:
             yield action[call.verdict], call.id
         case "started" | "unknown":
             again = call.side_effect in ("pure", "idempotent") and call.runs < MAX_RUNS
-            yield ("start_tool" if again else "reconcile_tool_outcomes"), call.id
+            given_up = again and now and (call.side_effect, call.interrupt) == ("pure", "cancel")
+            safe = "cancel_tool" if given_up else "start_tool"
+            yield (safe if again else "reconcile_tool_outcomes"), call.id
         case _:
             assert call.stands == "ended", call
 
@@ -187,14 +205,16 @@ def _read_request(place: Place, event: Recorded, data: Any) -> None:
     if event.type == "request_accepted":
         place.request, place.own_input = event.request_id or "", data.input_id
         place.prepared, place.turn_ended = "nothing to prepare", ""
+        place.turns, place.most_turns = 0, data.max_turns
     else:
         place.running = True
 
 
 def _read_turn(place: Place, event: Recorded, data: Any) -> None:
-    place.attempt = place.attempt_stands = ""
+    place.attempt, place.attempt_stands, place.attempts = "", "", 0
     if event.type == "turn_started":
         place.turn, place.turn_ended, place.prepared = event.turn_id or "", "", "nothing to prepare"
+        place.turns += 1
         return
     place.turn = ""
     if event.type == "turn_aborted":
@@ -207,6 +227,7 @@ def _read_attempt(place: Place, event: Recorded, data: Any) -> None:
     response = getattr(data, "response", None)
     if event.type == "model_request_started":
         place.attempt, place.attempt_stands = event.model_attempt_id or "", "started"
+        place.attempts += 1
     elif response is not None:
         place.attempt_stands = "answered"
         place.calls = [
@@ -215,6 +236,7 @@ def _read_attempt(place: Place, event: Recorded, data: Any) -> None:
         ]
     else:
         again = event.type in ASKED_AGAIN or data.outcome == "lost"
+        again = again and getattr(data, "retryable", True)
         place.attempt_stands = "may be repeated" if again else "failed"
 
 
@@ -231,7 +253,7 @@ def _read_tool(place: Place, event: Recorded, data: Any) -> None:
 def _read_call(call: Call, type_: str, data: Any) -> None:
     match type_:
         case "tool_scheduled":
-            call.stands, call.side_effect = "scheduled", data.side_effect
+            call.stands, call.side_effect, call.interrupt = "scheduled", data.side_effect, data.interrupt
         case "tool_started":
             call.stands, call.runs = "started", data.run
         case "tool_outcome_unknown":

@@ -14,6 +14,7 @@ import anyio
 import minutebook as mb
 from adapters.sqlite_store import SqliteStore
 from domain import inputs
+from domain.cursor import Cursor
 from domain.session import Note
 from minutebook.interactions import ToolAnswer
 from minutebook.testing.crash import Tell
@@ -125,7 +126,7 @@ class Program:
         async with anyio.create_task_group() as tasks:
             if session.is_running:
                 tasks.start_soon(self._follow, session)
-            async for event in session.events(after=0):
+            async for event in session.events(after=Cursor.start(session.id)):
                 if isinstance(event, mb.StreamEvent):
                     continue
                 self.tell(event=event.sequence, type=event.type)

@@ -13,7 +13,8 @@ import pytest
 
 from domain.limits import SNAPSHOT_INTERVAL
 from minutebook.testing.fork_server import ForkServer
-from tests.crash.invariants import ALWAYS, everything_ended
+from tests.crash.harness import new_life
+from tests.crash.invariants import ALWAYS, everything_ended, told_apart
 from tests.crash.matrix import Matrix, every_point, some_points, unharmed
 
 #: Every name a point has, and the application's own.
@@ -103,6 +104,25 @@ def test_a_life_that_nothing_happens_to(matrix: Matrix) -> None:
 def test_a_snapshot_falls_due_in_the_middle(hot_journals: Matrix) -> None:
     script = len(hot_journals.reference.events) - 75
     assert 75 < SNAPSHOT_INTERVAL < 75 + script
+
+
+def test_a_copied_life_has_been_the_same_until_then_and_is_another_one(server: ForkServer) -> None:
+    with new_life(server) as life:
+        life.start(60).killed_at(60)
+        left, said = life.examine(), list(life.said)
+        with life.copied() as copy:
+            assert (copy.examine(), copy.said) == (left, said)
+            copy.start(20).killed_at(20)
+            assert copy.examine().commits != left.commits
+        assert (life.examine(), life.said) == (left, said)
+
+
+def test_what_is_wrong_is_told_apart() -> None:
+    wrong = ["killed at [(9, 'effect')], after (9, 'effect'): visible_is_durable: r1 was shown"]
+    wrong += ["at the end: effects_happen_once: pay had its effect 2 times", "story: it tells nothing"]
+    wrong += ["EIO at fsync, number 3: c1 was told as committed, and it is lost"]
+    assert told_apart(wrong) == {"lost": 2, "doubled": 1, "wrong": 4}
+    assert told_apart([]) == {"lost": 0, "doubled": 0, "wrong": 0}
 
 
 def about(check: str, matrix: Matrix) -> list[str]:

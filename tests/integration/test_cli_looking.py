@@ -90,6 +90,9 @@ def test_of_several_sessions_the_worst_counts(journal: Path) -> None:
     assert call("inspect", journal).code == 3
 
 
+LOST = ["model", "r1.t1.a1", "--outcome", "completed", "--evidence", "the log"]
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -104,6 +107,13 @@ def test_of_several_sessions_the_worst_counts(journal: Path) -> None:
         ["inspect", "postgresql://localhost:many/minutes"],
         ["verify", "{journal}", "--expect-head", "beef"],
         ["replay", "{journal}"],
+        ["timeline", "{journal}", "s-lost", "--after", "-1"],
+        ["timeline", "{journal}", "s-lost", "--limit", "9" * 500],
+        ["export", "{journal}", "--output", "{journal}/no/directory"],
+        ["reconcile", "missing.jsonl", "s-lost", "automatic"],
+        ["reconcile", "missing.jsonl", "s-lost", "automatic", "--dry-run"],
+        ["reconcile", "{journal}", "s-lost", *LOST, "--response", "missing.json"],
+        ["reconcile", "{journal}", "s-lost", *LOST, "--response", "{journal}"],
         ["guess", "{journal}"],
         [],
     ],
@@ -113,6 +123,12 @@ def test_wrong_usage_is_two_and_one_message(journal: Path, arguments: list[str])
     found = call(*[a.format(journal=journal) for a in arguments])
     assert (found.code, found.out) == (2, "")
     assert found.err
+
+
+def test_a_wrong_number_is_told_what_would_be_right(journal: Path) -> None:
+    write(journal, lost_attempt())
+    assert "expected a number, 1 or more, got '0'" in call("inspect", journal, "s-lost", "--at", "0").err
+    assert "expected a head, 64 hexadecimal digits" in call("verify", journal, "--expect-head", "beef").err
 
 
 def test_what_cannot_be_read_is_three(tmp_path: Path) -> None:

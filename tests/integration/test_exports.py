@@ -134,13 +134,6 @@ async def test_an_import_goes_on_with_the_token_of_the_events(tmp_path: Path) ->
         assert (await verify(other, "s-pay")).token == 3
 
 
-async def test_a_session_that_is_there_is_not_written_over(export: Path) -> None:
-    async with reading(export) as reader, kept(lost_payment()) as journal:
-        row = await check_import(reader, "s-pay")
-        with pytest.raises(SessionExists):
-            await import_session(reader, row, journal, SystemIds())
-
-
 # --- damage -------------------------------------------------------------------------------
 
 

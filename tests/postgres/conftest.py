@@ -31,14 +31,3 @@ def proxy(own_cluster: Cluster, own_url: str) -> Iterator[Proxy]:
     """What stands between a store and that database."""
     with Proxy(own_cluster, own_url) as running:
         yield running
-
-
-@pytest.fixture(scope="module")
-def numbers(request: pytest.FixtureRequest) -> Iterator[list[str]]:
-    """Lines that are printed when a long run is through."""
-    lines: list[str] = []
-    yield lines
-    capture = request.config.pluginmanager.getplugin("capturemanager")
-    assert capture is not None
-    with capture.global_and_fixture_disabled():
-        print("", *lines, sep="\n", flush=True)

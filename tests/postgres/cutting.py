@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 import anyio
 
 from adapters.postgres_store import PostgresStore
+from domain.cursor import Cursor
 from domain.envelope import Stored, check_link, genesis
 from domain.errors import MinutebookError, OutcomeUnknown, StoreTimeout, StoreWriteFailed
 from domain.ports import Batch, Journal, Receipt
-from minutebook.testing.batches import Place as Standing
 from minutebook.testing.batches import dummy_batch, end_of
 from minutebook.testing.postgres_cluster import Cluster
 from tests.postgres.proxy import Place, Proxy
@@ -62,7 +62,7 @@ class Tally:
 def session_of(session_id: str, commits: int) -> list[Batch]:
     """A session of commits in all their shapes: one event or several, blobs, snapshots."""
     batches: list[Batch] = []
-    at = Standing.start(session_id)
+    at = Cursor.start(session_id)
     for number in range(1, commits + 1):
         payloads = [b'{"commit":%d,"event":%d}' % (number, n) for n in range(1 + number % 4)]
         blobs = [hashlib.sha256(f"{session_id}/{number}".encode()).digest()] if number % 3 == 0 else []

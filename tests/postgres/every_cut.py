@@ -9,6 +9,7 @@ from __future__ import annotations
 import pytest
 
 from minutebook.testing.postgres_cluster import Cluster
+from tests.long_runs import Numbers
 from tests.postgres.cutting import LEAVES, Tally, bench
 from tests.postgres.held import session_that_ended_with_a_held_commit, session_with_a_held_commit
 from tests.postgres.proxy import Place
@@ -20,9 +21,15 @@ pytestmark = pytest.mark.anyio
 BOUNDARIES = 60
 
 
+def tell(numbers: Numbers, what: str, sessions: Sessions, how: str) -> None:
+    """Say what became of many sessions."""
+    counts = {"cases": sessions.played, "lost": sessions.lost, "doubled": sessions.doubled}
+    numbers.add(what, counts, note=f"{how}; {sessions.resumed} resumed")
+
+
 @pytest.mark.parametrize("place", LEAVES)
 async def test_every_commit_of_a_long_session(
-    own_cluster: Cluster, own_url: str, place: Place, numbers: list[str]
+    own_cluster: Cluster, own_url: str, place: Place, numbers: Numbers
 ) -> None:
     tally = Tally()
     try:
@@ -30,12 +37,13 @@ async def test_every_commit_of_a_long_session(
             running.tally = tally
             await running.run_through(place, BOUNDARIES)
     finally:
-        numbers.append(f"{place}: {tally}")
+        counts = {"cases": tally.runs, "lost": tally.lost, "doubled": tally.doubled}
+        numbers.add("connection cuts", counts, note=f"{place}: {tally}")
     assert (tally.runs, tally.lost, tally.doubled) == (BOUNDARIES, 0, 0)
 
 
 @pytest.mark.parametrize("place", LEAVES)
-async def test_every_commit_of_a_real_session(own_cluster: Cluster, place: Place, numbers: list[str]) -> None:
+async def test_every_commit_of_a_real_session(own_cluster: Cluster, place: Place, numbers: Numbers) -> None:
     sessions = Sessions()
     try:
         for boundary in range(1, COMMITS + 1):
@@ -43,13 +51,13 @@ async def test_every_commit_of_a_real_session(own_cluster: Cluster, place: Place
             await cut_session(own_cluster, url, place, boundary, sessions)
             own_cluster.drop_database(url)
     finally:
-        numbers.append(f"{place}: {sessions}")
+        tell(numbers, "sessions with a cut", sessions, str(place))
     assert (sessions.played, sessions.lost, sessions.doubled) == (COMMITS, 0, 0)
 
 
 @pytest.mark.parametrize("late", ["at once", "at the end"])
 async def test_every_commit_of_a_real_session_held_up(
-    own_cluster: Cluster, late: str, numbers: list[str]
+    own_cluster: Cluster, late: str, numbers: Numbers
 ) -> None:
     sessions, settled = Sessions(), 0
     try:
@@ -60,11 +68,11 @@ async def test_every_commit_of_a_real_session_held_up(
             )
             own_cluster.drop_database(url)
     finally:
-        numbers.append(f"held up, delivered {late}: {sessions}; {settled} commits settled and made again")
+        tell(numbers, "held commits", sessions, f"delivered {late}; {settled} settled and made again")
     assert (sessions, settled) == (Sessions(COMMITS), COMMITS)
 
 
-async def test_every_commit_that_an_ended_session_left(own_cluster: Cluster, numbers: list[str]) -> None:
+async def test_every_commit_that_an_ended_session_left(own_cluster: Cluster, numbers: Numbers) -> None:
     sessions = Sessions()
     try:
         for boundary in range(1, COMMITS + 1):
@@ -72,5 +80,5 @@ async def test_every_commit_that_an_ended_session_left(own_cluster: Cluster, num
             await session_that_ended_with_a_held_commit(own_cluster, url, boundary, sessions)
             own_cluster.drop_database(url)
     finally:
-        numbers.append(f"held up, delivered after another worker went on: {sessions}")
+        tell(numbers, "held commits", sessions, "delivered after another worker went on")
     assert sessions == Sessions(COMMITS, resumed=COMMITS)

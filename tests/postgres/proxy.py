@@ -76,6 +76,7 @@ class Proxy:
         self.flowing.set()
         self._behind = urlsplit(url)
         self._refusing = False
+        self.refused = 0
         self._cut: Cut | None = None
         self._lines: set[_Line] = set()
         self._lock = threading.Lock()
@@ -176,6 +177,7 @@ class Proxy:
                 return
             if self._refusing:
                 client.close()
+                self.refused += 1
                 continue
             line = _Line(self, client)
             with self._lock:

@@ -151,6 +151,15 @@ def test_a_port_that_is_taken_meanwhile_is_left_to_the_other(
             assert cluster.execute("SELECT 1") == [(1,)]
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Ctrl-C is heard, also where the tests run in the background."""
+    usual = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, usual)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_an_interrupted_block_leaves_nothing(postgres_cluster: Cluster) -> None:
     cluster = Cluster()
     with pytest.raises(KeyboardInterrupt), cluster:
@@ -162,23 +171,29 @@ def test_an_interrupted_block_leaves_nothing(postgres_cluster: Cluster) -> None:
 KILLED = """
 import sys
 from minutebook.testing.postgres_cluster import Cluster
-with Cluster() as cluster:
-    print(cluster.process_id, cluster._place, flush=True)
+from minutebook.testing.postgres_standby import Standby
+with Cluster() as cluster, Standby(primary=cluster) as standby:
+    print(cluster.process_id, cluster._place, standby.process_id, standby._place, flush=True)
     sys.stdin.read()
 """
 
 
 def test_a_killed_test_process_leaves_nothing(postgres_cluster: Cluster) -> None:
+    """Neither of a server nor of its standby, neither of which is root's."""
     command = [sys.executable, "-c", KILLED]
     with subprocess.Popen(
         command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as child:
         assert child.stdout is not None
-        server, place = child.stdout.readline().split()
-        assert is_alive(int(server))
+        server, place, standby, its_place = child.stdout.readline().split()
+        for process in (server, standby):
+            assert is_alive(int(process))
+            assert Path(f"/proc/{process}").stat().st_uid != 0
         child.send_signal(signal.SIGKILL)
-    wait_until(lambda: not Path(place).exists(), "its directory is gone")
+    for left in (place, its_place):
+        wait_until(lambda left=left: not Path(left).exists(), "its directory is gone")  # type: ignore[misc]
     assert not is_alive(int(server))
+    assert not is_alive(int(standby))
 
 
 def is_alive(process_id: int) -> bool:

@@ -139,7 +139,7 @@ async def test_a_server_that_is_back_soon_is_not_noticed(own_cluster: Cluster, o
 async def test_a_server_that_is_down_stops_a_request_and_resuming_goes_on(
     own_cluster: Cluster, own_url: str
 ) -> None:
-    place, hands, gate = place_of(own_url), Hands(), Gate()
+    place, hands, gate = place_of(own_url, timeout_s=1.0), Hands(), Gate()
     hands.gates["rent"] = gate
     errors: list[MinutebookError | None] = []
 

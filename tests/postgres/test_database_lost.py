@@ -12,11 +12,12 @@ import pytest
 import minutebook as mb
 from adapters.postgres_reader import open_reader
 from adapters.postgres_store import PostgresStore
+from domain.cursor import Cursor
 from domain.envelope import Fence
 from domain.errors import Fenced, MinutebookError, StoreFailure
 from domain.next_steps import Action
 from domain.ports import Holder, Journal, Listing
-from minutebook.testing.batches import Place, dummy_batch, end_of
+from minutebook.testing.batches import dummy_batch, end_of
 from minutebook.testing.postgres_cluster import Cluster
 from tests.postgres.cutting import settled_for_sure
 from tests.postgres.proxy import Proxy
@@ -24,13 +25,14 @@ from tests.store.waiting import PATIENCE_S, until
 
 pytestmark = pytest.mark.anyio
 
-TIMEOUT_S = 0.3
+#: Of the store; enough for what works, also on a busy machine.
+TIMEOUT_S = 1.0
 #: How long after that a call may end: a second (measured on two cores under a load of twelve: 0.75 s at
 #: most), and half of one for a test that is itself kept waiting.
 GRACE_S = 1.0 + 0.5
 #: libpq takes no shorter time limit for connecting.
 CONNECT_S = 2.0
-FIRST = dummy_batch(Place.start("session-1"), "c1")
+FIRST = dummy_batch(Cursor.start("session-1"), "c1")
 SECOND = dummy_batch(end_of(FIRST), "c2")
 HOLDER = Holder("w1", "l-1")
 LEASED = "session-2"
@@ -129,7 +131,7 @@ async def test_whatever_is_asked_ends_in_a_typed_error_and_works_again(lost: Pro
 async def test_a_subscriber_hears_what_was_committed_while_it_was_cut_off(lost: Proxy, own_url: str) -> None:
     heard: list[int] = []
     async with (
-        PostgresStore(lost.url, store_timeout_s=TIMEOUT_S).open() as journal,
+        PostgresStore(lost.url).open() as journal,
         PostgresStore(own_url).open() as another,
     ):
         await journal.commit(FIRST)
@@ -165,7 +167,7 @@ async def test_a_scan_while_the_database_is_down_fails_and_the_next_one_finds_ev
     store = PostgresStore(own_url, store_timeout_s=TIMEOUT_S)
     going_on = Listing("open", Action.FINALIZE_REQUEST)
     async with store.open() as journal:
-        await journal.commit(dummy_batch(Place.start("session-1"), "c1", listing=going_on))
+        await journal.commit(dummy_batch(Cursor.start("session-1"), "c1", listing=going_on))
         await anyio.to_thread.run_sync(own_cluster.stop, "immediate")
         for _ in range(3):
             await in_time(mb.due_sessions(store), TIMEOUT_S + GRACE_S)

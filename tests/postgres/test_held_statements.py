@@ -14,13 +14,13 @@ from dataclasses import dataclass, replace
 import pytest
 
 from adapters.postgres_store import PostgresStore
+from domain.cursor import Cursor
 from domain.envelope import Fence
 from domain.errors import OutcomeUnknown
 from domain.ports import Batch, CommitStatus, Holder, Journal
-from minutebook.testing.batches import Place as Standing
 from minutebook.testing.batches import dummy_batch, end_of
 from minutebook.testing.postgres_cluster import Cluster
-from tests.postgres.cutting import COMMIT
+from tests.postgres.cutting import COMMIT, committed, settled_for_sure
 from tests.postgres.held import (
     SETTLE,
     cannot_end_backends,
@@ -47,7 +47,7 @@ CUTS = (Place.BEFORE, Place.CARRIED_OUT, Place.COMMITTED, Place.LEFT_BEHIND)
 
 def batches_of(fenced: bool) -> list[Batch]:
     """A session's commits, under a lease or without."""
-    at, batches = Standing.start("session-1"), list[Batch]()
+    at, batches = Cursor.start("session-1"), list[Batch]()
     for number in range(1, 4):
         batch = dummy_batch(
             at, f"c{number}", [b'{"n":%d}' % n for n in range(number)], blobs=[b"%d" % number]
@@ -121,12 +121,12 @@ async def holding(
     async with contextlib.AsyncExitStack() as stack:
         proxy = stack.enter_context(Proxy(cluster, url))
         store = PostgresStore(proxy.url, store_timeout_s=timeout_s, connections=2)
-        through = await stack.enter_async_context(store.open())
         around = await stack.enter_async_context(PostgresStore(url).open())
+        through = await stack.enter_async_context(store.open())
         if fenced:
-            await through.leases.acquire("session-1", HOLDER, 60_000)
+            await around.leases.acquire("session-1", HOLDER, 60_000)
         for each in before:
-            await through.commit(each)
+            await around.commit(each)
         cut = proxy.arm(place, COMMIT)
         with pytest.raises(OutcomeUnknown):
             await through.commit(batch)
@@ -143,8 +143,8 @@ async def test_its_sender_gives_up_waiting(
 ) -> None:
     url, alone = writer
     async with holding(own_cluster, url, number, True, alone, Place.HELD, GIVEN_UP_S) as held:
-        assert await held.through.settle(held.batch) is None
-        await held.commit_again()
+        assert await settled_for_sure(held.through, held.batch) is None
+        await committed(held.through, held.batch)
         await held.deliver()
         await held.check(*held.before, held.batch)
 
@@ -167,7 +167,7 @@ async def test_it_comes_after_the_commit_was_made_again(held: Held) -> None:
 
 async def test_it_comes_after_another_commit_took_its_place(held: Held) -> None:
     assert await held.through.settle(held.batch) is None
-    instead = replace(dummy_batch(Standing.start("session-1"), "other"), fence=held.batch.fence)
+    instead = replace(dummy_batch(Cursor.start("session-1"), "other"), fence=held.batch.fence)
     if held.before:
         instead = replace(dummy_batch(end_of(held.before[-1]), "other"), fence=held.batch.fence)
     await held.around.commit(instead)

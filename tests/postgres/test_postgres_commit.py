@@ -16,23 +16,25 @@ import anyio
 import anyio.to_thread
 import psycopg
 import pytest
-from psycopg.rows import dict_row
 
 from adapters import postgres_changes
 from adapters.postgres_address import address
 from adapters.postgres_connections import Backend, Opening, connect
+from adapters.postgres_driver import Connection
 from adapters.postgres_store import PostgresStore
+from domain.cursor import Cursor
 from domain.envelope import Fence
 from domain.errors import HeadConflict, OutcomeUnknown, StoreTimeout, StoreWriteFailed
 from domain.ports import Batch, CommitStatus, Holder, Journal, Receipt
-from minutebook.testing.batches import Place, dummy_batch, end_of
+from minutebook.testing.batches import dummy_batch, end_of
 from minutebook.testing.postgres_cluster import Cluster
+from tests.postgres.cutting import committed, settled_for_sure
 from tests.postgres.waiting import KILL, end_connections, wait_until
 from tests.store.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
 
-START = Place.start("session-1")
+START = Cursor.start("session-1")
 FIRST = dummy_batch(START, "c1", (b'{"n":1}', b'{"n":2}'))
 SECOND = dummy_batch(end_of(FIRST), "c2", blobs=[b"blob"], snapshot_state=b"state")
 THIRD = dummy_batch(end_of(SECOND), "c3")
@@ -50,9 +52,10 @@ async def opened(url: str, **options: Any) -> AsyncIterator[Journal]:
 
 
 @contextlib.contextmanager
-def uncommitted(url: str, batch: Batch) -> Iterator[psycopg.Connection[Any]]:
+def uncommitted(url: str, batch: Batch) -> Iterator[Connection]:
     """A commit whose statement was carried out and whose transaction has not ended."""
-    with psycopg.connect(url, row_factory=dict_row) as connection:
+    with connect(opening(url)) as connection:
+        connection.execute("BEGIN")
         postgres_changes.commit(connection, batch, opening(url), None)
         yield connection
 
@@ -74,7 +77,7 @@ def name_of(url: str) -> str:
     return url.rpartition("/")[2]
 
 
-class Traced(psycopg.Connection[Any]):
+class Traced(Connection):
     """A connection that writes down every message of the protocol, in a file of its own."""
 
     directory: ClassVar[Path]
@@ -113,6 +116,19 @@ async def test_a_commit_is_one_trip_to_the_server(postgres_url: str, tmp_path: P
             await journal.commit(batch)
         trips = Traced.writer_s()[before:]
     assert trips == [["Bind", "Describe", "Execute", "Sync"]] * 8
+
+
+async def test_so_is_a_renewal(postgres_url: str, tmp_path: Path) -> None:
+    Traced.directory = tmp_path
+    async with opened(postgres_url, connection_class=Traced, connections=1) as journal:
+        await journal.commit(FIRST)
+        lease = await journal.leases.acquire("session-1", Holder("ours", "lease-1"), 30_000)
+        fence = Fence("ours", "lease-1", lease.token)
+        await journal.leases.renew("session-1", fence, 30_000)
+        before = len(Traced.writer_s())
+        await journal.leases.renew("session-1", fence, 40_000)
+        trips = Traced.writer_s()[before:]
+    assert trips == [["Bind", "Describe", "Execute", "Sync"]]
 
 
 async def test_a_refused_commit_is_two_trips_and_says_why(postgres_url: str) -> None:
@@ -168,12 +184,12 @@ def stray(url: str, batch: Batch, voided: int | None) -> bool:
 
 @pytest.mark.parametrize("ends", ["commit", "rollback"])
 async def test_settling_waits_for_a_commit_that_is_under_way(postgres_url: str, ends: str) -> None:
-    async with opened(postgres_url, store_timeout_s=0.2) as journal:
+    async with opened(postgres_url) as journal:
         await journal.commit(FIRST)
         with uncommitted(postgres_url, SECOND) as connection:
             assert await journal.command("session-1", "c2") is None  # a look would be wrong
             with pytest.raises(OutcomeUnknown):
-                await journal.settle(SECOND)
+                postgres_changes.settle(opening(postgres_url, 0.2), SECOND, ())
             getattr(connection, ends)()
         receipt = await journal.settle(SECOND)
         assert receipt == (Receipt(RECONCILED, 3, 3, SECOND.events[-1].head) if ends == "commit" else None)
@@ -182,7 +198,7 @@ async def test_settling_waits_for_a_commit_that_is_under_way(postgres_url: str, 
 
 async def test_settling_ends_the_server_process_that_was_asked(postgres_url: str) -> None:
     """It may hang for as long as it likes, with every lock it has."""
-    async with opened(postgres_url, store_timeout_s=0.5) as journal:
+    async with opened(postgres_url) as journal:
         await journal.commit(FIRST)
         with uncommitted(postgres_url, SECOND) as connection:
             row = connection.execute(
@@ -195,7 +211,7 @@ async def test_settling_ends_the_server_process_that_was_asked(postgres_url: str
             with pytest.raises(OutcomeUnknown):
                 postgres_changes.settle(opening(postgres_url, 0.2), SECOND, (somebody_else,))
             asked = Backend(pid, started)
-            assert postgres_changes.settle(opening(postgres_url, 0.2), SECOND, (asked,)) is None
+            assert postgres_changes.settle(opening(postgres_url), SECOND, (asked,)) is None
             connection.close()
         assert (await journal.commit(SECOND)).status is COMMITTED
 
@@ -262,13 +278,13 @@ async def test_a_server_that_was_restarted_between_two_commits_is_not_noticed(
 
 
 async def test_a_server_that_is_away_is_waited_for_in_time(own_url: str, own_cluster: Cluster) -> None:
-    async with opened(own_url, store_timeout_s=0.4) as journal:
-        await journal.commit(FIRST)
+    async with opened(own_url) as patient, opened(own_url, store_timeout_s=0.4) as journal:
+        await patient.commit(FIRST)
         own_cluster.stop()
         with pytest.raises(StoreTimeout, match="nothing was written"):
             await journal.commit(SECOND)
         own_cluster.start()
-        assert (await journal.commit(SECOND)).status is COMMITTED
+        await committed(journal, SECOND)
 
 
 async def test_a_backend_that_is_ended_in_a_commit_leaves_it_unknown(
@@ -296,35 +312,31 @@ async def test_a_statement_that_is_cancelled_wrote_nothing(
         assert (await journal.commit(SECOND)).status is COMMITTED
 
 
-async def test_a_server_process_that_hangs_leaves_it_unknown_and_settling_ends_it(
-    postgres_url: str, postgres_cluster: Cluster
-) -> None:
-    name = name_of(postgres_url)
-    async with opened(postgres_url, store_timeout_s=0.3, connections=1) as journal:
-        await journal.commit(FIRST)
-        async with held_row(postgres_url), anyio.create_task_group() as tasks:
-            tasks.start_soon(expect, OutcomeUnknown, journal, SECOND)
-            await until(postgres_cluster, WAITING, name)
-            ((pid,),) = postgres_cluster.execute(WAITING.replace("1", "pid", 1), (name,))
-            os.kill(pid, signal.SIGSTOP)
+async def test_a_server_process_that_hangs_leaves_it_unknown_and_settling_ends_it(postgres_url: str) -> None:
+    async with (
+        opened(postgres_url) as patient,
+        opened(postgres_url, store_timeout_s=0.5, connections=1) as journal,
+    ):
+        await patient.commit(FIRST)
+        pid = journal.database._first.backend.process_id  # type: ignore[attr-defined]  # a PostgresJournal
+        os.kill(pid, signal.SIGSTOP)
         try:
-            with pytest.raises(OutcomeUnknown):  # fenced
-                await journal.commit(SECOND)
-            other = dummy_batch(Place.start("session-2"), "c1")  # by the one thread that waited for it
-            assert (await journal.commit(other)).status is COMMITTED
+            for _ in range(2):  # then it is fenced
+                await expect(OutcomeUnknown, journal, SECOND)
+            other = dummy_batch(Cursor.start("session-2"), "c1")  # by the one thread that waited for it
+            await committed(journal, other)
         finally:
             os.kill(pid, signal.SIGCONT)
-        with anyio.fail_after(PATIENCE_S):
-            settled = await journal.settle(SECOND)
-        assert (await journal.commit(SECOND)).status is (REPLAYED if settled else COMMITTED)
-        assert len(await journal.read("session-1")) == 3
+        settled = await settled_for_sure(journal, SECOND)
+        assert (await patient.commit(SECOND)).status is (REPLAYED if settled else COMMITTED)
+        assert len(await patient.read("session-1")) == 3
 
 
 async def test_sixty_four_sessions_at_once(postgres_url: str) -> None:
     statuses: list[CommitStatus] = []
 
     async def one(journal: Journal, number: int) -> None:
-        place = Place.start(f"session-{number}")
+        place = Cursor.start(f"session-{number}")
         for command in range(4):
             batch = dummy_batch(place, f"c{command}", blobs=[b"shared", b"%d" % number])
             statuses.append((await journal.commit(batch)).status)

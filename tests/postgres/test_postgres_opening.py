@@ -20,24 +20,25 @@ from adapters.postgres_connections import Opening, connect
 from adapters.postgres_reader import open_reader
 from adapters.postgres_schema import _TABLES
 from adapters.postgres_store import PostgresStore
+from domain.cursor import Cursor
 from domain.errors import (
     InvalidOptions,
     MinutebookError,
     NewerFormat,
     NotAJournal,
     StoreFailure,
+    StoreReadFailed,
     StoreUnsupported,
-    StoreWriteFailed,
     ValueRefused,
 )
 from domain.ports import CommitStatus, Holder, Journal
-from minutebook.testing.batches import Place, dummy_batch, end_of
+from minutebook.testing.batches import dummy_batch, end_of
 from minutebook.testing.postgres_cluster import Cluster
 
 pytestmark = pytest.mark.anyio
 
 SECRET = "s3cr3t-w0rd"
-FIRST = dummy_batch(Place.start("session-1"), "c1", (b"{}", b"{}"), blobs=[b"blob"], snapshot_state=b"x")
+FIRST = dummy_batch(Cursor.start("session-1"), "c1", (b"{}", b"{}"), blobs=[b"blob"], snapshot_state=b"x")
 
 
 @asynccontextmanager
@@ -138,7 +139,7 @@ async def test_a_wrong_password_is_refused_and_shown_nowhere(
 
 
 async def test_a_server_that_is_not_there_is_not_waited_for() -> None:
-    with pytest.raises(StoreWriteFailed, match=r"postgresql://127\.0\.0\.1:1/d: nothing was written"):
+    with pytest.raises(StoreReadFailed, match=r"postgresql://127\.0\.0\.1:1/d: reading failed"):
         async with opened("postgresql://u@127.0.0.1:1/d"):
             pass
 
@@ -175,10 +176,11 @@ async def test_many_processes_make_the_tables_at_once(postgres_url: str) -> None
     script = (
         "import anyio, sys\n"
         "from adapters.postgres_store import PostgresStore\n"
-        "from minutebook.testing.batches import Place, dummy_batch\n"
+        "from domain.cursor import Cursor\n"
+        "from minutebook.testing.batches import dummy_batch\n"
         "async def main():\n"
         "    async with PostgresStore(sys.argv[1]).open() as journal:\n"
-        "        print((await journal.commit(dummy_batch(Place.start(sys.argv[2]), 'c1'))).status)\n"
+        "        print((await journal.commit(dummy_batch(Cursor.start(sys.argv[2]), 'c1'))).status)\n"
         "anyio.run(main)\n"
     )
     here = Path(__file__).parents[2]

@@ -11,12 +11,14 @@ import anyio.to_thread
 import psycopg
 import pytest
 
+from adapters.postgres_driver import Connection
 from adapters.postgres_errors import was_turned_away
 from adapters.postgres_reader import open_reader
 from adapters.postgres_store import PostgresStore
-from domain.errors import OutcomeUnknown, StoreUnsupported, StoreWriteFailed
+from domain.cursor import Cursor
+from domain.errors import OutcomeUnknown, StoreReadFailed, StoreUnsupported, StoreWriteFailed
 from domain.ports import CommitStatus, Journal
-from minutebook.testing.batches import Place, dummy_batch, end_of
+from minutebook.testing.batches import dummy_batch, end_of
 from minutebook.testing.postgres_cluster import Cluster
 from tests.postgres.test_postgres_commit import name_of
 from tests.postgres.waiting import end_connections, wait_until
@@ -24,13 +26,13 @@ from tests.store.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.anyio
 
-FIRST = dummy_batch(Place.start("session-1"), "c1", (b"{}", b"{}"))
+FIRST = dummy_batch(Cursor.start("session-1"), "c1", (b"{}", b"{}"))
 SECOND = dummy_batch(end_of(FIRST), "c2", (b"{}", b"{}", b"{}"), blobs=[b"a", b"b"], snapshot_state=b"x")
 COMMITTED = CommitStatus.COMMITTED
 TABLES = ("sessions", "commands", "events", "snapshots", "blobs")
 
 
-class Trying(psycopg.Connection[Any]):
+class Trying(Connection):
     """Counts how often somebody tried to connect."""
 
     tries: ClassVar[int] = 0
@@ -138,7 +140,7 @@ async def test_a_server_that_has_too_many_clients_is_waited_for(
     assert statuses == [COMMITTED]
 
 
-class Answering(psycopg.Connection[Any]):
+class Answering(Connection):
     """Is told a server's old answers first."""
 
     answers: ClassVar[list[str]] = []
@@ -160,14 +162,14 @@ async def test_what_a_server_said_while_it_was_starting_is_no_refusal(postgres_u
     async with store.open():
         assert Answering.answers == []
     Answering.answers = [STARTING, ENDED]
-    with pytest.raises(StoreWriteFailed, match="terminating"):
+    with pytest.raises(StoreReadFailed, match="terminating"):
         async with store.open():
             pass
 
 
 async def test_nor_is_it_while_nobody_answers() -> None:
     Answering.answers = [STARTING, STARTING]
-    with pytest.raises(StoreWriteFailed, match="starting up"):
+    with pytest.raises(StoreReadFailed, match="starting up"):
         async with PostgresStore("postgresql://u@127.0.0.1:1/d", connection_class=Answering).open():
             pass
     assert Answering.answers == [STARTING]

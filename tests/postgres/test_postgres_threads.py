@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, ClassVar
@@ -13,11 +13,13 @@ import psycopg
 import pytest
 
 from adapters.postgres_connections import PAUSE_S
+from adapters.postgres_driver import Connection, Row, Value
 from adapters.postgres_store import PostgresStore
+from domain.cursor import Cursor
 from domain.envelope import Fence
 from domain.errors import StoreTimeout
 from domain.ports import CommitStatus, Holder, Journal
-from minutebook.testing.batches import Place, dummy_batch, end_of
+from minutebook.testing.batches import dummy_batch, end_of
 from minutebook.testing.postgres_cluster import Cluster
 from tests.postgres.test_postgres_commit import WAITING, Traced, name_of, until
 
@@ -37,7 +39,7 @@ async def opened(url: str, **options: Any) -> AsyncIterator[Journal]:
 async def work(journal: Journal, session_id: str, times: int) -> None:
     """What a session does to its store."""
     lease = await journal.leases.acquire(session_id, OURS, 30_000)
-    fence, place = Fence("ours", "lease-1", lease.token), Place.start(session_id)
+    fence, place = Fence("ours", "lease-1", lease.token), Cursor.start(session_id)
     for number in range(times):
         batch = dummy_batch(place, f"c{number}", [b"{}"] * 3, fence=fence)
         assert (await journal.commit(batch)).status is CommitStatus.COMMITTED
@@ -85,23 +87,25 @@ async def test_more_are_opened_when_there_is_more_to_do_at_once(
         await until(postgres_cluster, f"{CONNECTED} HAVING count(*) = 5", name)
 
 
-class Cutting(psycopg.Connection[Any]):
+class Cutting(Connection):
     """Loses its connection with each look, so often."""
 
     losses: ClassVar[int] = 0
 
-    def execute(self, query: Any, params: Any = None, **options: Any) -> Any:
-        if isinstance(query, bytes) and b"minutebook_events" in query and Cutting.losses:
+    def ask(self, statement: bytes, values: Mapping[str, Value]) -> list[Row]:
+        if b"minutebook_events" in statement and Cutting.losses:
             Cutting.losses -= 1
             self.pgconn.finish()
-        return super().execute(query, params, **options)
+        return super().ask(statement, values)
 
 
 async def test_a_read_is_repeated_until_its_time_is_up_and_no_thread_is_lost(postgres_url: str) -> None:
-    async with opened(postgres_url, connection_class=Cutting, connections=1, store_timeout_s=1.0) as journal:
+    options: dict[str, Any] = {"connection_class": Cutting, "connections": 1}
+    async with opened(postgres_url, **options) as journal:
         await work(journal, SESSION, 1)
         Cutting.losses = 4
         assert len(await journal.read(SESSION)) == 3
+    async with opened(postgres_url, **options, store_timeout_s=1.0) as journal:
         Cutting.losses = 10_000
         with pytest.raises(StoreTimeout, match="away all the time"):
             await journal.read(SESSION)
@@ -139,7 +143,7 @@ async def everything_at(journal: Journal, sequence: int, cluster: Cluster, url: 
     )
     (head,) = cluster.execute("SELECT head FROM minutebook.minutebook_sessions", url=url)[0]
     fence = Fence("ours", "lease-1", token)
-    place = Place(SESSION, sequence, bytes(head))
+    place = Cursor(SESSION, sequence, bytes(head))
     for count in (1, 3):
         batch = dummy_batch(place, f"c{place.sequence}", [b"{}"] * count, fence=fence)
         assert (await journal.commit(batch)).status is CommitStatus.COMMITTED

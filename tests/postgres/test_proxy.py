@@ -11,7 +11,7 @@ import pytest
 
 from minutebook.testing.postgres_cluster import Cluster
 from tests.postgres.proxy import Place, Proxy
-from tests.postgres.waiting import wait_until
+from tests.postgres.waiting import until_alone
 
 INSERT = "INSERT INTO kept VALUES (%s)"
 #: Whether the row is there afterwards; None: either.
@@ -46,8 +46,7 @@ def fails(connection: psycopg.Connection[tuple[int]]) -> None:
 
 def kept(cluster: Cluster, url: str) -> list[tuple[int]]:
     """What is in the table once nobody writes any more, asked without the proxy."""
-    busy = "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
-    wait_until(lambda: not cluster.execute(busy, url=url), "nobody else is connected")
+    until_alone(cluster, url)
     return cluster.execute("SELECT number FROM kept", url=url)
 
 

@@ -24,6 +24,12 @@ def wait_until(state: Callable[[], bool], what: str) -> None:
         pause.wait(_STEP_S)
 
 
+def until_alone(cluster: Cluster, url: str) -> None:
+    """Return once nobody else is connected to a database, and the server has counted what they did."""
+    others = "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+    wait_until(lambda: not cluster.execute(others, url=url), "nobody else is connected")
+
+
 def end_connections(cluster: Cluster, database: str) -> None:
     """End every connection to a database, also those that were on their way at the first look.
 

@@ -25,10 +25,11 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from domain.cursor import Cursor
 from domain.envelope import Fence, Stored, genesis
 from domain.limits import MAX_EVENTS_PER_COMMIT
 from domain.ports import Batch, Blob, Holder, Journal, Listing
-from minutebook.testing.batches import Place, dummy_batch
+from minutebook.testing.batches import dummy_batch
 from minutebook.testing.clock import ManualClock
 from tests.property.opinions import Ask, Opinions, Voice, asked
 from tests.property.store_model import Answer, Kept, StoreModel
@@ -91,7 +92,7 @@ class Agreement(RuleBasedStateMachine):
             self.acquire(0, (leased, "lease-1"), TTLS_MS[1])
         for size in sizes:
             self.commit_at_the_head(0, "held", size, (b"shared",), size == 2, False, ("open", "go_on"))
-        self.listen(0, 0)
+        self.listen(0, 0, "here")
 
     # --- commits ------------------------------------------------------------------------
 
@@ -122,16 +123,13 @@ class Agreement(RuleBasedStateMachine):
 
     @rule(which=sessions, fence=fences, back=st.integers(1, 3))
     def commit_behind(self, which: int, fence: str, back: int) -> None:
-        session_id = self.ids[which]
-        rows = self.rows(session_id)
-        at = max(len(rows) - back, 0)
-        place = Place(session_id, at, rows[at - 1].head if at else genesis(session_id))
-        self.commit("behind", self.batch(place, fence))
+        at = max(len(self.rows(self.ids[which])) - back, 0)
+        self.commit("behind", self.batch(self.place(which, at), fence))
 
     @rule(which=sessions, fence=fences, ahead=st.integers(0, 3))
     def commit_after_another_history(self, which: int, fence: str, ahead: int) -> None:
         place = self.place(which)
-        other = Place(place.session_id, place.sequence + ahead, hashlib.sha256(place.head).digest())
+        other = Cursor(place.session_id, place.sequence + ahead, hashlib.sha256(place.head).digest())
         self.commit("other history", self.batch(other, fence))
 
     @rule(which=sessions, back=st.integers(1, 4), fence=fences)
@@ -269,18 +267,20 @@ class Agreement(RuleBasedStateMachine):
         self.agree("blob", told, ("value", self.model.blobs.get(digest)))
         self.note("blob", "found" if told[1] is not None else "nothing")
 
-    @rule(which=sessions, after=st.integers(0, 3))
-    def listen(self, which: int, after: int) -> None:
-        session_id = self.ids[which]
-        reached = self.model.reached(session_id)
-        self.opinions.listen(self.owner, session_id, after)
-        if after > reached:
-            told = self.opinions.hear(session_id, 1)
-            self.agree("listen", told, ("error", "INVALID_OPTIONS"))
-            self.heard.pop(session_id, None)
-        else:
+    @rule(which=sessions, after=st.integers(0, 3), of=st.sampled_from(["here", "elsewhere"]))
+    def listen(self, which: int, after: int, of: str) -> None:
+        """After a place of this session, or of another journal, which has something else there."""
+        session_id, there = self.ids[which], self.place(which, after)
+        if of == "elsewhere" or there.sequence < after:
+            there = Cursor(session_id, after, b"elsewhere".ljust(32))
+        self.opinions.listen(self.owner, session_id, there)
+        if there == self.place(which, after):
             self.heard[session_id] = after
             self.note("listen", "begun")
+        else:
+            told = self.opinions.hear(session_id, 1)
+            self.agree("listen", told, ("error", "JOURNAL_CURSOR_MISMATCH"))
+            self.heard.pop(session_id, None)
 
     @precondition(lambda self: self.heard)
     @rule(which=sessions)
@@ -358,14 +358,14 @@ class Agreement(RuleBasedStateMachine):
         kept = self.model.sessions.get(session_id)
         return kept.rows if kept else []
 
-    def place(self, which: int) -> Place:
-        session_id = self.ids[which]
-        rows = self.rows(session_id)
-        return Place(session_id, len(rows), rows[-1].head if rows else genesis(session_id))
+    def place(self, which: int, sequence: int | None = None) -> Cursor:
+        """After the event of a sequence; None: at the end."""
+        before = self.rows(self.ids[which])[:sequence]
+        return Cursor.after(before[-1]) if before else Cursor.start(self.ids[which])
 
     def batch(
         self,
-        place: Place,
+        place: Cursor,
         fence: str,
         size: int = 1,
         *,
@@ -412,7 +412,7 @@ class Agreement(RuleBasedStateMachine):
                 return replace(batch, events=(), snapshot=None)
             case "too many":
                 many = [b"{}"] * (MAX_EVENTS_PER_COMMIT + 1)
-                place = Place(batch.session_id, batch.expected_sequence, batch.expected_head)
+                place = Cursor(batch.session_id, batch.expected_sequence, batch.expected_head)
                 return dummy_batch(place, batch.command_id, many, owner_id=self.owner)
             case "a gap":
                 return replace(batch, events=(first, replace(second, sequence=second.sequence + 1)))
@@ -467,7 +467,7 @@ COMES_TO = [
     *(f"{what}: {each}" for what in ("read", "hear") for each in ("rows", "nothing")),
     *(f"{what}: {each}" for what in ("snapshot", "commands", "blob") for each in ("found", "nothing")),
     "listen: begun",
-    "listen: INVALID_OPTIONS",
+    "listen: JOURNAL_CURSOR_MISMATCH",
     "reopen: open",
 ]
 

@@ -13,6 +13,7 @@ from typing import Any
 import anyio
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
+from domain.cursor import Cursor
 from domain.envelope import Stored
 from domain.errors import MinutebookError
 from domain.ports import Journal, LeaseRow, Receipt, StoreDescription
@@ -65,7 +66,7 @@ class Opinions:
         """What every store answers; AssertionError if they do not agree."""
         return self._agreed(self._portal.call(self._asked, owner, call))
 
-    def listen(self, owner: str, session_id: str, after: int) -> None:
+    def listen(self, owner: str, session_id: str, after: Cursor) -> None:
         """Begin to listen through every store."""
         self._portal.call(self._listen, owner, session_id, after)
 
@@ -76,7 +77,7 @@ class Opinions:
     async def _asked(self, owner: str, call: Ask) -> list[Any]:
         return [await outcome(call(voice.journals[owner])) for voice in self.voices]
 
-    async def _listen(self, owner: str, session_id: str, after: int) -> None:
+    async def _listen(self, owner: str, session_id: str, after: Cursor) -> None:
         for voice in self.voices:
             voice.heard[session_id] = voice.journals[owner].subscribe(session_id, after=after)
 

@@ -1,14 +1,16 @@
-"""Two workers of one session in one process, under a clock and a model that a machine moves.
+"""Workers of one session in one process, under a clock and a model that a machine moves.
 
-A worker here is an open session with a store, a lease and tools of its own; all of them share
-one journal in memory. Everything it does waits at a gate until the machine lets it go on.
+A worker here is an open session with a lease and tools of its own, and its own way to the store
+that all of them share (`shared.py`). What it does waits at a gate until the machine lets it go on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
 from itertools import count
+from subprocess import DEVNULL, PIPE
 from typing import Any, cast
 
 import anyio
@@ -19,8 +21,8 @@ from domain import catalogue
 from domain.envelope import SALT_BYTES, Fence
 from domain.errors import LeaseLost, MinutebookError
 from domain.model_ports import ModelProvider
-from domain.ports import Holder, Journal, LeaseRow, LeaseStore, LeaseTimes, StoreDescription
-from domain.values import SideEffect, ToolKind
+from domain.ports import Holder, Journal, LeaseRow, LeaseStore, LeaseTimes
+from domain.values import Interrupt, SideEffect, ToolKind
 from minutebook.config import SessionConfig
 from minutebook.lease_config import LeaseConfig
 from minutebook.opening import OpenSession, World
@@ -29,15 +31,15 @@ from minutebook.testing.clock import ManualClock
 from minutebook.testing.faulty_store import Fault, FaultyStore
 from minutebook.testing.scripted import Attempt, Gate, ScriptedProvider, Sent, Step, call, fail, reply
 from minutebook.tool_context import ToolContext
-from minutebook.tool_definition import ToolDefinition, tool
+from minutebook.tool_definition import tool
 from recovery.plan import RecoveryRequired
+from tests.property.shared import Shared, Way
 
-SESSION = "s1"
 TTL_S = 30
 #: What a tool that does not look has when its session is left, or its request aborted.
 ABORT_S = 0.5
-#: More commits than a worker makes after its death.
-FOR_GOOD = 100
+MAX_TURNS = 6
+NON_IDEMPOTENT = "pay"
 
 #: What a model may say, by a word of the machine's.
 SAYS: dict[str, Attempt] = {
@@ -46,7 +48,8 @@ SAYS: dict[str, Attempt] = {
     "put": reply("", call("put", {"what": "x"})),
     "pay": reply("", call("pay", {"what": "x"})),
     "two": reply("", call("look", {"what": "x"}), call("pay", {"what": "y"})),
-    "malformed": reply("", call("pay", '{"what": ')),
+    "watch": reply("", call("watch", {"what": "x"})),
+    "malformed": reply("", call("pay", "{")),
     "overloaded": fail("overloaded", retry_after_s=5),
     "refused": fail("bad_request", retryable=False),
 }
@@ -70,6 +73,7 @@ class Held:
     """A lease that is renewed when the machine says so. A dead worker's is not given back."""
 
     leases: LeaseStore
+    session_id: str
     row: LeaseRow
     fence: Fence
     times: LeaseTimes
@@ -82,7 +86,7 @@ class Held:
 
     def check(self) -> None:
         if self.error is None and self.clock.monotonic() >= self.good_until:
-            self._lose(LeaseLost(SESSION, "its time is over"))
+            self._lose(LeaseLost(self.session_id, "its time is over"))
         if self.error is not None:
             raise self.error.with_traceback(None)
 
@@ -94,7 +98,7 @@ class Held:
     async def release(self) -> None:
         if not self.dead and not self.released:
             self.released = True
-            await self.leases.release(SESSION, self.fence)
+            await self.leases.release(self.session_id, self.fence)
 
     async def let_run_out(self) -> None:
         self.released = True
@@ -103,7 +107,7 @@ class Held:
         """Renew it, as the keeper's thread does."""
         asked = self.clock.monotonic()
         try:
-            self.row = await self.leases.renew(SESSION, self.fence, self.times.ttl_ms)
+            self.row = await self.leases.renew(self.session_id, self.fence, self.times.ttl_ms)
             self.good_until = asked + self.times.ttl_s
         except LeaseLost as error:
             self._lose(error)
@@ -124,7 +128,7 @@ class Keeper:
         asked = self.clock.monotonic()
         row = await leases.acquire(session_id, holder, times.ttl_ms)
         fence = Fence(holder.worker_id, holder.lease_id, row.token)
-        self.held = Held(leases, row, fence, times, self.clock, asked + times.ttl_s)
+        self.held = Held(leases, session_id, row, fence, times, self.clock, asked + times.ttl_s)
         return self.held
 
 
@@ -160,51 +164,76 @@ class Said(Sequence[Step]):
 
 @dataclass(eq=False)
 class Effects:
-    """What the world has seen: calls by id, in the order of their effects. `early` is never right."""
+    """What the world has seen: attempts that were sent, calls whose code began, and their effects.
+
+    `early` is never right: what began, and was not on record as begun.
+    """
 
     reader: Journal
+    session_id: str
+    sent: list[str] = field(default_factory=list)
+    begun: list[str] = field(default_factory=list)
     done: list[str] = field(default_factory=list)
     early: list[str] = field(default_factory=list)
 
     async def begins(self, tool_id: str) -> None:
         """A tool's code begins: that it does has to be on record."""
-        after, started = 0, False
-        while page := await self.reader.read(SESSION, after=after):
+        self.begun.append(tool_id)
+        after = 0
+        while page := await self.reader.read(self.session_id, after=after):
             events = [catalogue.open_stored(row) for row in page]
-            started = started or any(e.type == "tool_started" and e.tool_id == tool_id for e in events)
+            if any(e.type == "tool_started" and e.tool_id == tool_id for e in events):
+                return
             after = page[-1].sequence
-        if not started:
-            self.early.append(tool_id)
+        self.early.append(tool_id)
 
 
 class Worker:
-    """One process's part: it opens the session, drives it, and may die.
+    """One process's part: it opens the session, drives it, and may die or stand still.
 
     Args:
-        inner: the journal's store, which outlives it.
+        lease_id: None: one of its own, as is usual.
     """
 
     def __init__(
-        self, name: str, inner: StoreDescription, clock: ManualClock, ids: Ids, effects: Effects
+        self,
+        name: str,
+        shared: Shared,
+        clock: ManualClock,
+        ids: Ids,
+        effects: Effects,
+        lease_id: str | None = None,
     ) -> None:
         self.name, self.clock, self.effects = name, clock, effects
-        self.store = FaultyStore(inner)
+        self.way = Way(shared)
+        self.store = FaultyStore(self.way)
         self.keeper = Keeper(clock)
         self.session: Session | None = None
         self.attempts: list[Waiting] = []
         self.calls: list[Waiting] = []
         self.told: list[tuple[int, str]] = []
+        self.watching = 0
+        #: What it was told to do, and whose answer was not heard yet.
+        self.asked: list[tuple[str, Future[Any], Callable[[Worker, Any], None]]] = []
+        #: Those who listen to its session and wait for it.
+        self.waits: list[Future[None]] = []
         self.leaving = anyio.Event()
-        self._ids = ids
+        self._ids, self._lease_id = ids, lease_id
+
+    @property
+    def held(self) -> Held:
+        """Its lease, once it has one."""
+        assert self.keeper.held is not None
+        return self.keeper.held
 
     def opening(self, *, resume: bool) -> OpenSession:
         """The session, not yet entered."""
         config = SessionConfig(
             provider=cast(Any, ScriptedProvider(self._next_attempt)),
             model="test-model",
-            tools=self._tools(),
-            lease=LeaseConfig(ttl_s=TTL_S, worker_id=self.name),
-            max_turns=6,
+            tools=[replace(each, function=self.watch if each is watch else self.do) for each in TOOLS],
+            lease=LeaseConfig(ttl_s=TTL_S, worker_id=self.name, lease_id=self._lease_id),
+            max_turns=MAX_TURNS,
             abort_timeout_s=ABORT_S,
         )
         world = World(
@@ -216,7 +245,7 @@ class Worker:
             self.keeper,
             begin_apart,
         )
-        return OpenSession(config, world, SESSION, resume=resume)
+        return OpenSession(config, world, self.effects.session_id, resume=resume)
 
     async def live(self, *, resume: bool, task_status: TaskStatus[None]) -> None:
         """Open the session, and leave it when told to. Raises what the opening does."""
@@ -245,8 +274,7 @@ class Worker:
 
     def die(self) -> None:
         """From here on nothing of it reaches the store; it gives nothing back."""
-        at = len(self.store.batches)
-        self.store.faults = dict.fromkeys(range(at + 1, at + FOR_GOOD), Fault.LOST_ABSENT)
+        self.way.cut()
         if self.keeper.held is not None:
             self.keeper.held.dead = True
 
@@ -255,11 +283,13 @@ class Worker:
         self.store.faults[len(self.store.batches) + 1] = fault
 
     def _next_attempt(self, sent: Sent) -> Attempt:
+        self.effects.sent.append(sent.attempt_id)
         waiting = Waiting(sent.attempt_id)
         self.attempts.append(waiting)
         return Said(waiting)
 
-    async def _do(self, ctx: ToolContext) -> str:
+    async def do(self, what: str, ctx: ToolContext) -> str:
+        """A tool whose end the machine chooses."""
         await self.effects.begins(ctx.tool_id)
         waiting = Waiting(ctx.tool_id)
         self.calls.append(waiting)
@@ -269,20 +299,40 @@ class Worker:
             raise ValueError("it broke afterwards")
         return "did it"
 
-    def _tools(self) -> list[ToolDefinition]:
-        @tool(kind=ToolKind.READ_ONLY, side_effect=SideEffect.PURE)
-        async def look(what: str, ctx: ToolContext) -> str:
-            """Look at something."""
-            return await self._do(ctx)
+    async def watch(self, what: str, ctx: ToolContext) -> str:
+        """A tool that leaves a process running behind it."""
+        await self.effects.begins(ctx.tool_id)
+        with self.way.shared.under_way():
+            await ctx.start_process(["cat"], stdin=PIPE, stdout=DEVNULL, stderr=DEVNULL, background=True)
+        self.watching += 1
+        return "watching"
 
-        @tool(kind=ToolKind.WRITE, side_effect=SideEffect.IDEMPOTENT, category="files")
-        async def put(what: str, ctx: ToolContext) -> str:
-            """Put something somewhere."""
-            return await self._do(ctx)
 
-        @tool(category="money")
-        async def pay(what: str, ctx: ToolContext) -> str:
-            """Pay for something."""
-            return await self._do(ctx)
+# What the model is told of them; what they do is the worker's.
 
-        return [look, put, pay]
+
+@tool(kind=ToolKind.READ_ONLY, side_effect=SideEffect.PURE, interrupt=Interrupt.CANCEL)
+async def look(what: str, ctx: ToolContext) -> str:
+    """Look at something."""
+    raise NotImplementedError
+
+
+@tool(kind=ToolKind.WRITE, side_effect=SideEffect.IDEMPOTENT, category="files")
+async def put(what: str, ctx: ToolContext) -> str:
+    """Put something somewhere."""
+    raise NotImplementedError
+
+
+@tool(category="money")
+async def pay(what: str, ctx: ToolContext) -> str:
+    """Pay for something."""
+    raise NotImplementedError
+
+
+@tool(kind=ToolKind.READ_ONLY, side_effect=SideEffect.IDEMPOTENT)
+async def watch(what: str, ctx: ToolContext) -> str:
+    """Watch something."""
+    raise NotImplementedError
+
+
+TOOLS = (look, put, pay, watch)

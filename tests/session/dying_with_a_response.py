@@ -8,6 +8,7 @@ import anyio._backends._trio
 import openai  # here, before the fork: it takes most of a second
 
 import minutebook as mb
+from domain.cursor import Cursor
 from minutebook.stream_events import Result
 from minutebook.testing.crash import Tell
 
@@ -26,7 +27,7 @@ def begin(tell: Tell, url: str, api: str, journal: str) -> None:
     async def run() -> None:
         async with mb.create_session(config(url, api), store=mb.sqlite(journal), session_id="s1") as session:
             await session.send("hello")
-            async for event in session.events(after=0):
+            async for event in session.events(after=Cursor.start(session.id)):
                 tell(type=event.type)
 
     anyio.run(run)

@@ -13,17 +13,17 @@ import anyio
 
 from adapters.lease_keeper import ThreadLeaseKeeper
 from adapters.memory_journal import MemoryStore
-from adapters.system import SystemClock
 from domain.envelope import Fence
 from domain.errors import StoreReadFailed
 from domain.ports import Holder, Journal, LeaseRow, LeaseStore, StoreDescription
 from minutebook.lease_config import LeaseConfig
+from minutebook.session import Session
 from minutebook.testing.clock import START
 from minutebook.testing.faulty_store import FaultyStore
 from tests.session.harness import LONG_S, Place
 
-#: A lease that is renewed often, and soon lost where it cannot be.
-SHORT = LeaseConfig(ttl_s=1.0, heartbeat_s=0.02)
+#: A lease that is renewed all the time, and that no busy machine loses.
+OFTEN = LeaseConfig(heartbeat_s=0.02)
 #: A lease that nobody renews while a test lasts.
 QUIET = LeaseConfig(ttl_s=3600.0, heartbeat_s=1000.0)
 
@@ -111,39 +111,38 @@ class OddStore:
             yield cast("Journal", _Odd(journal, OddLeases(journal.leases, self.renewals)))
 
 
-@dataclass(frozen=True, slots=True)
-class QuickClock:
-    """Time that goes by quicker than it does."""
+@dataclass(slots=True)
+class SteppedClock:
+    """A clock for several threads that a test moves on; sleeping looks at it again and again.
 
-    speed: float = 5.0
+    Args:
+        awaited: every moment that somebody slept for, so that a test moves it on when they do.
+    """
+
+    seconds: float = 0.0
     boot_id: str | None = None
+    awaited: list[float] = field(default_factory=list)
 
     def now(self) -> datetime:
         """Aware UTC."""
-        return START + timedelta(seconds=self.monotonic())
+        return START + timedelta(seconds=self.seconds)
 
     def monotonic(self) -> float:
-        """Seconds, never going back."""
-        return SystemClock().monotonic() * self.speed
+        """Where it stands."""
+        return self.seconds
 
     async def sleep_until(self, moment: float) -> None:
-        """Return once `monotonic` has reached `moment`; at once if it has."""
-        while (left := moment - self.monotonic()) > 0:  # noqa: ASYNC110 - a sleep may end early
-            await anyio.sleep(left / self.speed)
+        """Return once it was moved there."""
+        self.awaited.append(moment)
+        while self.seconds < moment:  # noqa: ASYNC110 - no event: it is moved from another thread
+            await anyio.sleep(0.002)
 
 
-def odd_place(inner: StoreDescription) -> tuple[Place, Renewals]:
-    """A place whose leases a test may disturb."""
-    store = OddStore(inner)
-    return Place(FaultyStore(store)), store.renewals
-
-
-def hurry(place: Place) -> None:
-    """Have the leases of a place run out quicker; before anything is opened there."""
-    clock = QuickClock()
-    assert isinstance(place.store.inner, OddStore)
-    place.store.inner.inner = MemoryStore(clock=clock)
-    place.keeper = ThreadLeaseKeeper(clock)
+def odd_place() -> tuple[Place, Renewals, SteppedClock]:
+    """A place in memory whose leases a test may disturb, and what they are measured by."""
+    clock = SteppedClock()
+    store = OddStore(MemoryStore(clock=clock))
+    return Place(FaultyStore(store), keeper=ThreadLeaseKeeper(clock)), store.renewals, clock
 
 
 async def until(is_so: Callable[[], bool]) -> None:
@@ -151,6 +150,12 @@ async def until(is_so: Callable[[], bool]) -> None:
     with anyio.fail_after(LONG_S):
         while not is_so():  # noqa: ASYNC110 - what it waits for sets no event of this loop
             await anyio.sleep(0.002)
+
+
+async def landed(session: Session) -> None:
+    """Return once nothing goes on that a session began, and it knows what came of it."""
+    flights = session._parts.flights
+    await until(lambda: not flights.running and not flights._unattended)
 
 
 def keeping() -> list[str]:

@@ -14,6 +14,7 @@ import anyio
 
 from adapters.openai_chat import OpenAIChatProvider
 from adapters.openai_responses import OpenAIResponsesProvider
+from domain.cursor import Cursor
 from domain.model_ports import DeclaredCall
 from minutebook.testing.chat_replies import chat_reply, error_reply
 from minutebook.testing.fake_server import NO_FAULTS, FakeServer, Faults, Received, Reply
@@ -145,7 +146,7 @@ async def lost(
     """What a worker leaves that dies while its first attempt is under way."""
     async with place.create(make(server.url), **options) as session:
         await session.send("hello")
-        async for event in session.events(after=0):
+        async for event in session.events(after=Cursor.start(session.id)):
             if event.type == ("model_response_identified" if identified else "model_request_started"):
                 break
         if not identified:

@@ -9,6 +9,7 @@ from typing import Any
 import anyio
 import pytest
 
+from domain.cursor import Cursor
 from domain.errors import UnsettledEffectsFull
 from domain.values import Interrupt, SideEffect, ToolKind
 from minutebook.interactions import Approve
@@ -117,7 +118,7 @@ async def test_a_tool_that_does_not_stop_cannot_hold_up_an_abort(any_place: Plac
         (effect,) = session.unsettled_effects
         assert (effect.tool_id, effect.request_id) == ("r1.t1.a1.c0", "r1")
         assert (await session.run("hi")).content == "hi"
-        feed = session.events(after=0)
+        feed = session.events(after=Cursor.start(session.id))
         gate.set()
         release.set()
         async for event in feed:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import minutebook as mb
+from domain.cursor import Cursor
 from domain.errors import InvalidOptions, SendRejected
 from domain.model_ports import Response
 from domain.values import BudgetLevel, Stop
@@ -68,7 +69,7 @@ async def test_coming_near_is_told_once_and_so_is_the_limit(any_place: Place, ha
     async with any_place.create(ROUNDS, tools=hands.tools(), budget=budget) as session:
         assert (await session.run("hello")).content == "done"
         feed: list[Any] = []
-        seen = session.events(after=0)
+        seen = session.events(after=Cursor.start(session.id))
         async for event in seen:
             feed.append(event)
             if event.type == "request_completed":

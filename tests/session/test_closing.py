@@ -8,6 +8,7 @@ from typing import Any
 import anyio
 import pytest
 
+from domain.cursor import Cursor
 from domain.errors import CloseError, SessionClosed
 from domain.values import ToolKind
 from minutebook.prompting import prompt
@@ -17,7 +18,7 @@ from minutebook.testing.scripted import Gate, ScriptedProvider, call, reply
 from minutebook.tool_definition import tool
 from tests.session import order
 from tests.session.harness import Hands, Place, asked, data
-from tests.session.leasing import until
+from tests.session.leasing import landed
 
 pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])]
 
@@ -30,7 +31,7 @@ async def test_closing_for_good_ends_what_runs_and_cancels_what_waits(any_place:
     told: list[str] = []
 
     async def watch(session: Session) -> None:
-        told.extend([event.type async for event in session.events(after=0)])
+        told.extend([event.type async for event in session.events(after=Cursor.start(session.id))])
 
     options: dict[str, Any] = {"tools": hands.tools()}
     async with anyio.create_task_group() as tasks, any_place.create(script, **options) as session:
@@ -122,7 +123,7 @@ async def test_a_late_result_comes_before_the_end_of_the_session(place: Place) -
             await clock.awaited(DEADLINE_S)
             clock.advance(DEADLINE_S)
         release.set()
-        await until(lambda: not session._parts.flights.unattended)
+        await landed(session)
         await session.close(final=True)
     types = await place.types()
     assert types[-1] == "session_closed"

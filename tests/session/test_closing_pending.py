@@ -31,7 +31,7 @@ from minutebook.testing.scripted import Gate, ScriptedProvider, call, reply
 from minutebook.tool_context import ToolContext
 from minutebook.tool_definition import tool
 from tests.session.harness import LONG_S, Place, data
-from tests.session.leasing import keeping, until
+from tests.session.leasing import keeping, landed, until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])]
 
@@ -151,6 +151,7 @@ async def test_r345_r385_closing_fails_until_what_heeds_nobody_has_ended(place: 
             await refused(stuck, session)
             await refused(stuck, session)
         await stuck.free()
+        await landed(session)
         await session.close()
         assert session.is_closed
         assert session.lease is None
@@ -189,6 +190,7 @@ async def test_a_handle_that_could_not_be_closed_begins_nothing(place: Place, wa
         assert session.messages  # reads go on
         assert (stuck.others, session.head_sequence, len(provider.sent)) == (others, head, 1)
         await stuck.free()
+        await landed(session)
         await session.close()
 
 
@@ -266,6 +268,7 @@ async def test_closing_for_good_waits_for_it_too(place: Place, way: str) -> None
         assert "session_closed" not in await place.types()
         assert (await place.types()).count("request_interrupted") == 1
         await stuck.free()
+        await landed(session)
         await session.close(final=True)
         assert session.is_closed
     assert (await place.types())[-1] == "session_closed"
@@ -285,6 +288,7 @@ async def test_a_session_that_is_neither_closed_nor_handed_over_can_still_be_eit
         with pytest.raises(HandoffPending):
             await session.suspend_for_handoff()
         await stuck.free()
+        await landed(session)
         result = await session.suspend_for_handoff()
         assert result.head_sequence == session.head_sequence
     assert (await place.types())[-2:] == ["handoff_completed", "lease_released"]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -15,6 +17,7 @@ import pytest
 
 import minutebook as mb
 from adapters.sqlite_store import SqliteStore
+from adapters.system import SystemClock
 from domain.errors import (
     HandoffActiveWork,
     HandoffError,
@@ -29,18 +32,40 @@ from domain.values import Priority, SideEffect, ToolKind
 from minutebook.interactions import Approve
 from minutebook.leaving import HandoffResult
 from minutebook.session import Session
+from minutebook.testing.clock import START
 from minutebook.testing.faulty_store import Fault, FaultyStore
 from minutebook.testing.scripted import Attempt, Gate, ScriptedProvider, call, reply
 from minutebook.tool_context import ToolContext
 from minutebook.tool_definition import ToolDefinition, tool
 from tests.session import order
 from tests.session.harness import Hands, Place, asked, data
-from tests.session.leasing import QuickClock, keeping, until
+from tests.session.leasing import keeping, landed, until
 from tests.session.test_processes import PARENT, Family, starting
 
 pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])]
 
 GRACE_S = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class QuickClock:
+    """Time that goes by quicker than it does."""
+
+    speed: float = 5.0
+    boot_id: str | None = None
+
+    def now(self) -> datetime:
+        """Aware UTC."""
+        return START + timedelta(seconds=self.monotonic())
+
+    def monotonic(self) -> float:
+        """Seconds, never going back."""
+        return SystemClock().monotonic() * self.speed
+
+    async def sleep_until(self, moment: float) -> None:
+        """Return once `monotonic` has reached `moment`; at once if it has."""
+        while (left := moment - self.monotonic()) > 0:  # noqa: ASYNC110 - a sleep may end early
+            await anyio.sleep(left / self.speed)
 
 
 @pytest.fixture
@@ -380,6 +405,7 @@ async def test_a_tool_that_heeds_nobody_keeps_the_lease_until_it_has_ended(
                 await place.resume([], **options).__aenter__()
         gate.open()
         free.set()
+        await landed(session)
         await handed_over(place, session)
         assert await goes_on(place, [reply("done")], **options) == "done"
     (note,) = data(await place.events(), "notice_recorded")
@@ -406,7 +432,7 @@ async def test_a_thread_that_was_given_up_is_waited_for_too(place: Place) -> Non
             await session.suspend_for_handoff()
         assert refused.value.pending_callbacks == ("r1.t1.a1.c0",)
         free.set()
-        await until(lambda: not session._parts.flights.unattended)
+        await landed(session)
         await handed_over(place, session)
     assert (await place.types()).count("tool_outcome_unknown") == 1
 
@@ -428,6 +454,7 @@ async def test_a_handler_that_heeds_nobody_is_named(place: Place, hands: Hands) 
             await session.suspend_for_handoff()
         assert refused.value.pending_callbacks == ("evaluate:r1.t1.a1.c0",)
         gate.open()
+        await landed(session)
         await handed_over(place, session)
     assert hands.begun == []
 

@@ -11,6 +11,7 @@ import pytest
 
 import minutebook as mb
 from adapters.sqlite_store import SqliteStore
+from domain.cursor import Cursor
 from domain.errors import (
     Fenced,
     HandoffError,
@@ -192,7 +193,7 @@ async def test_readers_are_told_everything_and_then_end(place: Place) -> None:
     streamed: list[Any] = []
 
     async def watch(session: Session) -> None:
-        told.extend([event.type async for event in session.events(after=0)])
+        told.extend([event.type async for event in session.events(after=Cursor.start(session.id))])
 
     async def stream(session: Session) -> None:
         try:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,6 @@ import pytest
 import minutebook as mb
 from adapters.memory_journal import MemoryStore
 from adapters.sqlite_driver import sqlite
-from adapters.sqlite_store import SqliteStore
 from domain.errors import Fenced, LeaseConflict, LeaseLost
 from domain.ports import Holder
 from domain.values import SideEffect, ToolKind
@@ -27,19 +25,26 @@ from minutebook.testing.scripted import Gate, ScriptedProvider, call, reply
 from minutebook.tool_context import ToolContext
 from minutebook.tool_definition import tool
 from projections.transcript import UserItem
+from tests.postgres.waiting import wait_until
 from tests.session.harness import Hands, Place, data, drained
-from tests.session.leasing import QUIET, SHORT, Renewals, hurry, keeping, odd_place, until
+from tests.session.leasing import OFTEN, QUIET, Renewals, SteppedClock, keeping, odd_place, until
+from tests.store.busy import Noticing, store_at
 
 pytestmark = pytest.mark.anyio
 
 BOTH = pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])
 
 
+Odd = tuple[Place, Renewals, SteppedClock]
+#: The defaults, by a clock that only the test moves: nothing is renewed or lost before it says so.
+LEASE = LeaseConfig(ttl_s=30.0, heartbeat_s=10.0)
+
+
 @pytest.fixture
-async def odd() -> AsyncIterator[tuple[Place, Renewals]]:
+async def odd() -> AsyncIterator[Odd]:
     """A place in memory whose leases can be disturbed."""
-    place, renewals = odd_place(MemoryStore())
-    yield place, renewals
+    place, renewals, clock = odd_place()
+    yield place, renewals, clock
     renewals.opened.set()
     await place.check()
 
@@ -131,29 +136,31 @@ async def test_p30_p88_one_name_in_two_places_is_two_holders(any_place: Place) -
 # --- keeping it ----------------------------------------------------------------------------------
 
 
-async def test_p90_p92_work_without_any_news_keeps_the_lease(odd: tuple[Place, Renewals]) -> None:
+def renewed(session: mb.Session, clock: SteppedClock) -> bool:
+    """Whether the lease was renewed at the moment at which the clock stands."""
+    return session.lease is not None and session.lease.renewed_at == clock.now()
+
+
+async def test_p90_p92_work_without_any_news_keeps_the_lease(odd: Odd) -> None:
     """A model that thinks for longer than the lease lasts; the one thing that counts is time."""
-    place, renewals = odd
+    place, renewals, clock = odd
     gate = Gate()
-    async with place.create([[gate, *reply("done")]], lease=SHORT) as session:
+    async with place.create([[gate, *reply("done")]], lease=LEASE) as session:
         await session.send("hello")
         await gate.reached()
-        assert session.lease is not None
-        end = session.lease.expires_at
-        await until(lambda: session.lease is not None and session.lease.renewed_at > end)
+        for clock.seconds in range(10, 101, 10):
+            await until(lambda: renewed(session, clock))
         gate.open()
         await session.wait_idle()
         assert not session.is_running
-    assert renewals.asked > 10
+    assert renewals.asked == 10
 
 
-async def test_an_application_that_blocks_its_loop_keeps_the_lease(odd: tuple[Place, Renewals]) -> None:
-    place, renewals = odd
-    async with place.create([reply("done")], lease=SHORT) as session:
-        before = renewals.asked
-        time.sleep(2 * SHORT.ttl_s)  # noqa: ASYNC251 - that is the case: nothing of this loop runs
-        assert renewals.asked > before + 10
-        assert session.lease is not None
+async def test_an_application_that_blocks_its_loop_keeps_the_lease(odd: Odd) -> None:
+    place, _, clock = odd
+    async with place.create([reply("done")], lease=LEASE) as session:
+        for clock.seconds in range(10, 101, 10):
+            wait_until(lambda: renewed(session, clock), "it is renewed while nothing of this loop runs")
         assert (await session.run("hello")).content == "done"
 
 
@@ -161,7 +168,7 @@ async def test_many_sessions_share_one_thread_that_ends_with_the_last(place: Pla
     before = set(threading.enumerate())
     async with AsyncExitStack() as stack:
         for number in range(64):
-            opened = place.create([reply("done")], f"s{number}", lease=SHORT)
+            opened = place.create([reply("done")], f"s{number}", lease=OFTEN)
             session = await stack.enter_async_context(opened)
         assert keeping() == ["keeps leases"]
         assert (await session.run("hello")).content == "done"
@@ -170,71 +177,62 @@ async def test_many_sessions_share_one_thread_that_ends_with_the_last(place: Pla
     assert not [name for name in left if "AnyIO" not in name]  # its own worker threads end with the loop
 
 
-async def test_a_renewal_that_failed_is_tried_again_in_time(odd: tuple[Place, Renewals]) -> None:
-    place, renewals = odd
-    async with place.create([reply("done")], lease=SHORT) as session:
+async def test_a_renewal_that_failed_is_tried_again_in_time(odd: Odd) -> None:
+    place, renewals, clock = odd
+    async with place.create([reply("done")], lease=LEASE) as session:
         renewals.how = "fail"
-        before = renewals.asked
-        await until(lambda: renewals.asked >= before + 3)
+        for clock.seconds in (10, 13, 16):
+            await until(lambda: clock.seconds + 3 in clock.awaited)
+        assert renewals.asked == 3
         renewals.how = "answer"
-        assert session.lease is not None
-        end = session.lease.expires_at
-        await until(lambda: session.lease is not None and session.lease.renewed_at > end)
+        clock.seconds = 19
+        await until(lambda: renewed(session, clock))
         assert (await session.run("hello")).content == "done"
 
 
-async def test_a_renewal_without_an_answer_is_tried_again_beside_it(odd: tuple[Place, Renewals]) -> None:
-    place, renewals = odd
-    async with place.create([reply("done")], lease=SHORT) as session:
+async def test_a_renewal_without_an_answer_is_tried_again_beside_it(odd: Odd) -> None:
+    place, renewals, clock = odd
+    impatient = LeaseConfig(ttl_s=30.0, heartbeat_s=10.0, store_timeout_s=0.1)
+    async with place.create([reply("done")], lease=impatient) as session:
         renewals.how = "hang for good"
-        before = renewals.asked
-        await until(lambda: renewals.asked >= before + 1)
+        clock.seconds = 10
+        await until(lambda: 13 in clock.awaited)
         renewals.how = "answer"
-        assert session.lease is not None
-        end = session.lease.expires_at
-        await until(lambda: session.lease is not None and session.lease.renewed_at > end)
+        clock.seconds = 13
+        await until(lambda: renewed(session, clock))
         assert (await session.run("hello")).content == "done"
         renewals.opened.set()
 
 
 async def test_p77_a_file_that_is_locked_holds_up_neither_the_loop_nor_the_lease(tmp_path: Path) -> None:
-    place = Place(FaultyStore(SqliteStore(tmp_path / "journal.db")))
-    config = LeaseConfig(ttl_s=4.0, heartbeat_s=0.05)
-    locked, lock_s = threading.Event(), 1.0
-
-    def lock() -> None:
-        other = sqlite.connect(str(tmp_path / "journal.db"), isolation_level=None)
-        other.execute("BEGIN IMMEDIATE")
-        locked.set()
-        time.sleep(lock_s)
-        other.execute("ROLLBACK")
-        other.close()
-
-    async with place.create([reply("done")], lease=config) as session, anyio.create_task_group() as tasks:
-        tasks.start_soon(anyio.to_thread.run_sync, lock)
-        await until(locked.is_set)
-        assert session.lease is not None
-        before = session.lease.renewed_at
-        lags, sent = [], anyio.Event()
-
-        async def send() -> None:
-            await session.send("hello")
-            sent.set()
-
-        tasks.start_soon(send)
-        last = time.monotonic()
-        while not sent.is_set():
-            await anyio.sleep(0.001)
-            lags.append(time.monotonic() - last)
-            last = time.monotonic()
-        assert sum(lags) > lock_s / 2
-        assert max(lags) < lock_s / 2
+    """The lock is held until the loop gets to let go of it: for ever, if the loop is what waits."""
+    place = Place(FaultyStore(store_at(tmp_path / "journal.db", "auto", timeout_s=15)))
+    async with place.create([reply("done")], lease=OFTEN) as session, anyio.create_task_group() as tasks:
+        with closing(sqlite.connect(tmp_path / "journal.db", isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            assert session.lease is not None
+            before, commits = session.lease.renewed_at, len(place.store.batches)
+            tasks.start_soon(session.run, "hello")
+            await until(lambda: len(place.store.batches) > commits)
+            Noticing.kept_waiting.clear()
+            await until(Noticing.kept_waiting.is_set)
+            assert len(await place.types()) == commits + 1, "nothing is written while the file is locked"
+            other.execute("ROLLBACK")
         await until(lambda: session.lease is not None and session.lease.renewed_at > before)
         await session.wait_idle()
     assert (await place.types())[-1] == "request_completed"
 
 
 # --- losing it -----------------------------------------------------------------------------------
+
+
+async def run_out(renewals: Renewals, clock: SteppedClock) -> None:
+    """Let the lease's time be over, after a renewal was tried."""
+    clock.seconds = 10
+    await until(lambda: renewals.asked == 1)
+    if renewals.how == "fail":
+        await until(lambda: 13 in clock.awaited)
+    clock.seconds = 29
 
 
 async def _lost(place: Place, session: mb.Session, stream: Any, gate: Gate) -> str:
@@ -255,20 +253,19 @@ async def _lost(place: Place, session: mb.Session, stream: Any, gate: Gate) -> s
 
 @BOTH
 @pytest.mark.parametrize("how", ["taken", "fail", "hang", "hang for good"])
-async def test_a_lease_that_is_lost_stops_the_session_and_writes_no_end(
-    odd: tuple[Place, Renewals], how: str
-) -> None:
-    place, renewals = odd
-    hurry(place)
+async def test_a_lease_that_is_lost_stops_the_session_and_writes_no_end(odd: Odd, how: str) -> None:
+    place, renewals, clock = odd
     gate = Gate()
-    async with place.create([[gate, *reply("never")]], lease=SHORT, abort_timeout_s=0.1) as session:
+    async with place.create([[gate, *reply("never")]], lease=LEASE, abort_timeout_s=0.1) as session:
         await session.send("hello", input_id="i-1")
         await gate.reached()
         stream = session.stream()
         if how == "taken":
             await steal(place)
+            clock.seconds = 10
         else:
             renewals.how = how
+            await run_out(renewals, clock)
         told = await _lost(place, session, stream, gate)
         if how == "taken":
             assert "found none" in told
@@ -282,9 +279,8 @@ async def test_a_lease_that_is_lost_stops_the_session_and_writes_no_end(
 
 
 @BOTH
-async def test_a_lost_lease_stops_tools_and_records_nothing_of_them(odd: tuple[Place, Renewals]) -> None:
-    place, renewals = odd
-    hurry(place)
+async def test_a_lost_lease_stops_tools_and_records_nothing_of_them(odd: Odd) -> None:
+    place, renewals, clock = odd
     stopped: list[str] = []
 
     @tool(kind=ToolKind.READ_ONLY, side_effect=SideEffect.PURE)
@@ -302,10 +298,11 @@ async def test_a_lost_lease_stops_tools_and_records_nothing_of_them(odd: tuple[P
         return "ended early"
 
     script = [reply("", call("hold"), call("heed"))]
-    async with place.create(script, tools=[hold, heed], lease=SHORT, abort_timeout_s=0.1) as session:
+    async with place.create(script, tools=[hold, heed], lease=LEASE, abort_timeout_s=0.1) as session:
         await session.send("hello")
         await until(lambda: session.head_sequence >= 13)
         renewals.how = "fail"
+        await run_out(renewals, clock)
         with pytest.raises(LeaseLost):
             await session.wait_idle()
         await until(lambda: len(stopped) == 2)
@@ -353,9 +350,9 @@ async def test_p90_nothing_is_written_after_the_time_is_over_even_if_nobody_took
 @BOTH
 @pytest.mark.parametrize("tardy", [False, True])
 async def test_the_store_is_asked_once_more_only_where_something_held_things_up(
-    odd: tuple[Place, Renewals], hands: Hands, tardy: bool
+    odd: Odd, hands: Hands, tardy: bool
 ) -> None:
-    place, renewals = odd
+    place, renewals, _ = odd
     place.timer = clock = ManualClock()
     script = [reply("", call("look", {"what": "x"})), reply("done")]
     gates = {number: Gate() for number in (3, 4, 5)} if tardy else {}
@@ -374,9 +371,9 @@ async def test_the_store_is_asked_once_more_only_where_something_held_things_up(
 @BOTH
 @pytest.mark.parametrize("commit", [3, 4])
 async def test_what_was_overtaken_between_its_commit_and_its_beginning_does_not_begin(
-    odd: tuple[Place, Renewals], hands: Hands, commit: int
+    odd: Odd, hands: Hands, commit: int
 ) -> None:
-    place, _ = odd
+    place, _, _ = odd
     place.timer = clock = ManualClock()
     place.store.after[commit] = gate = Gate()
     provider = ScriptedProvider([reply("", call("pay", {"what": "rent"})), reply("never")])
@@ -400,9 +397,9 @@ async def _gone(session: mb.Session) -> bool:
     return True
 
 
-async def test_a_store_that_cannot_say_begins_nothing(odd: tuple[Place, Renewals], hands: Hands) -> None:
+async def test_a_store_that_cannot_say_begins_nothing(odd: Odd, hands: Hands) -> None:
     """What has not begun is on record as that, and is tried again."""
-    place, renewals = odd
+    place, renewals, _ = odd
     place.timer = clock = ManualClock()
     place.store.after[4] = gate = Gate()
     script = [reply("", call("look", {"what": "x"})), reply("done")]
@@ -421,7 +418,7 @@ async def test_a_store_that_cannot_say_begins_nothing(odd: tuple[Place, Renewals
 
 
 async def test_a_forked_process_has_no_part_in_the_lease(place: Place) -> None:
-    async with place.create([reply("done")], lease=SHORT) as session:
+    async with place.create([reply("done")], lease=OFTEN) as session:
         child = os.fork()
         if child == 0:
             os._exit(_in_the_child(session))

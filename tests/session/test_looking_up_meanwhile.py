@@ -10,6 +10,7 @@ import anyio
 import pytest
 
 from adapters.system import SystemClock, SystemIds
+from domain.cursor import Cursor
 from domain.errors import InvalidOptions, RecoveryRejected
 from domain.model_ports import AttemptLookup, DeclaredCall, Found, Identified, LostAttempt, Response, Text
 from minutebook.testing.fake_server import serve
@@ -60,7 +61,7 @@ async def slowly(place: Place) -> AsyncIterator[tuple[Place, Slow]]:
     gate = Gate()
     async with place.create(Slow([[Identified("resp-1"), Text("a"), gate, *reply("a")]])) as session:
         await session.send("hello")
-        async for event in session.events(after=0):
+        async for event in session.events(after=Cursor.start(session.id)):
             if event.type == "model_response_identified":
                 break
         yield await place.killed_after(len(place.store.batches)), Slow([reply("asked again"), reply("next")])

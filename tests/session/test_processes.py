@@ -12,7 +12,6 @@ from typing import Any
 import anyio
 import pytest
 
-from adapters.memory_journal import MemoryStore
 from domain.errors import InvalidOptions, LeaseLost
 from domain.values import Interrupt, SideEffect, ToolKind
 from minutebook.session import Session
@@ -20,7 +19,7 @@ from minutebook.testing.scripted import call, reply
 from minutebook.tool_context import ToolContext
 from minutebook.tool_definition import ToolDefinition, tool
 from tests.session.harness import Place, data
-from tests.session.leasing import SHORT, hurry, odd_place, until
+from tests.session.leasing import odd_place, until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])]
 
@@ -123,10 +122,11 @@ async def test_what_a_process_leaves_behind_ends_with_the_call(place: Place, fam
 
 
 async def test_a_call_out_of_time_ends_its_processes(place: Place, family: Family) -> None:
-    @tool(kind=ToolKind.READ_ONLY, side_effect=SideEffect.PURE, timeout_s=0.5)
+    @tool(kind=ToolKind.READ_ONLY, side_effect=SideEffect.PURE, timeout_s=0.01)
     async def slow(ctx: ToolContext) -> None:
-        process = await ctx.start_process([sys.executable, "-c", DEAF, "stay"])
-        await family.born(process)
+        with anyio.CancelScope(shield=True):  # its time is over when they are there, however long that takes
+            process = await ctx.start_process([sys.executable, "-c", DEAF, "stay"])
+            await family.born(process)
         await anyio.sleep_forever()
 
     async with place.create([reply("", call("slow")), reply("done")], tools=[slow]) as session:
@@ -147,8 +147,7 @@ async def test_a_tool_that_is_told_to_stop_sees_its_process_end_and_says_so(
 
 
 async def test_a_lost_lease_kills_every_group_and_nothing_more_is_started(family: Family) -> None:
-    place, renewals = odd_place(MemoryStore())
-    hurry(place)
+    place, renewals, clock = odd_place()
     refused: list[str] = []
 
     @tool(kind=ToolKind.READ_ONLY, side_effect=SideEffect.PURE)
@@ -163,10 +162,11 @@ async def test_a_lost_lease_kills_every_group_and_nothing_more_is_started(family
                 await ctx.start_process(["sleep", "600"])
             refused.append(told.value.code)
 
-    async with place.create([reply("", call("work"))], tools=[work], lease=SHORT) as session:
+    async with place.create([reply("", call("work"))], tools=[work]) as session:
         await session.send("hello")
         await until(lambda: len(family.numbers) == 4)
         renewals.how = "fail"
+        clock.seconds = 29
         with pytest.raises(LeaseLost):
             await session.wait_idle()
         await family.has_ended()

@@ -7,6 +7,7 @@ import gc
 import anyio
 import pytest
 
+from domain.cursor import Cursor
 from domain.envelope import Recorded
 from domain.errors import StreamError
 from minutebook import stream_events as se
@@ -103,7 +104,7 @@ async def test_a_tool_shows_how_far_it_is(place: Place) -> None:
 # --- feeds ----------------------------------------------------------------------------------------
 
 
-async def _durable(session: Session, after: int | None, into: list[Recorded]) -> None:
+async def _durable(session: Session, after: Cursor | None, into: list[Recorded]) -> None:
     async for event in session.events(after=after):
         if isinstance(event, Recorded):
             into.append(event)
@@ -114,9 +115,10 @@ async def test_every_consumer_of_the_feed_gets_every_event(any_place: Place, han
     opened = any_place.create([*LOOKS, reply("more")], tools=hands.tools())
     async with anyio.create_task_group() as tasks, opened as session:
         for each in seen[:3]:
-            tasks.start_soon(_durable, session, 0, each)
+            tasks.start_soon(_durable, session, Cursor.start(session.id), each)
         await session.run("one")
-        tasks.start_soon(_durable, session, 10, seen[3])
+        tenth = (await session.recorded())[9]
+        tasks.start_soon(_durable, session, Cursor.after(tenth), seen[3])
         await session.run("two")
     journal = await any_place.events()
     assert seen[0] == seen[1] == seen[2] == journal
@@ -144,7 +146,7 @@ async def test_the_feed_is_in_order_and_told_when_it_is_durable(any_place: Place
     told: list[object] = []
 
     async def watch(session: Session) -> None:
-        told.extend(await any_place.told(session.events(after=0)))
+        told.extend(await any_place.told(session.events(after=Cursor.start(session.id))))
 
     opened = any_place.create(LOOKS, tools=hands.tools())
     async with anyio.create_task_group() as tasks, opened as session:
@@ -186,7 +188,7 @@ async def test_a_consumer_that_comes_too_late_for_live_pieces_gets_the_text_whol
 async def test_a_consumer_slower_than_memory_reads_the_journal(place: Place) -> None:
     provider = ScriptedProvider(lambda sent: reply(str(sent.number)))
     async with place.create(provider) as session:
-        feed = session.events(after=0)
+        feed = session.events(after=Cursor.start(session.id))
         first = await anext(feed)
         for number in range(80):
             await session.run(str(number))
@@ -214,7 +216,7 @@ async def test_leaving_the_session_ends_its_views(place: Place) -> None:
     async with place.create([[gate, *reply("done")]], abort_timeout_s=0.1) as session:
         await session.send("hello")
         await gate.reached()
-        stream, feed = session.stream(), session.events(after=0)
+        stream, feed = session.stream(), session.events(after=Cursor.start(session.id))
     with pytest.raises(StreamError, match="DETACHED"):
         await drained(stream, told)
     assert [event.type for event in told[:2]] == ["input_applied", "turn_start"]

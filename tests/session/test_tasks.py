@@ -36,13 +36,15 @@ async def test_a_tool_sees_the_context_in_which_its_session_was_opened(place: Pl
     assert seen == ["the opener"]
 
 
-async def test_a_defect_in_a_task_stops_the_session_and_comes_out_of_its_block(place: Place) -> None:
-    def broken(_: Any) -> None:
+async def test_a_defect_in_a_task_stops_the_session_and_comes_out_of_its_block(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def broken(_: Any) -> None:
         raise ZeroDivisionError("a defect")
 
     async def block() -> None:
         async with place.create([reply("never")]) as session:
-            session._parts.book.listeners.append(broken)
+            monkeypatch.setattr(session._parts.book, "_settled", broken)
             for ask in (session.run, session.send):
                 with pytest.raises(Fenced):
                     await ask("hello")

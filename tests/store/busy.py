@@ -14,10 +14,11 @@ import pytest
 
 from adapters.sqlite_driver import is_busy, sqlite
 from adapters.sqlite_store import SqliteStore
+from domain.cursor import Cursor
 from domain.envelope import Fence
 from domain.errors import MinutebookError, StoreTimeout
 from domain.ports import Holder, Journal
-from minutebook.testing.batches import Place, dummy_batch, end_of
+from minutebook.testing.batches import dummy_batch, end_of
 from tests.store.children import Child
 
 TIMEOUT_S: Final = 0.3
@@ -25,7 +26,7 @@ GRACE_S: Final = 1.0
 SESSION: Final = "session-1"
 OURS: Final = Holder("ours", "lease-1")
 FENCE: Final = Fence("ours", "lease-1", 1)
-FIRST: Final = dummy_batch(Place.start(SESSION), "c1", fence=FENCE)
+FIRST: Final = dummy_batch(Cursor.start(SESSION), "c1", fence=FENCE)
 SECOND: Final = dummy_batch(end_of(FIRST), "c2", fence=FENCE)
 THIRD: Final = dummy_batch(end_of(SECOND), "c3", fence=FENCE)
 

@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 
 import minutebook as mb
+from domain.cursor import Cursor
 from domain.envelope import check_link, genesis
 from domain.errors import OutcomeUnknown
 from domain.ports import Batch, CommitStatus, Journal, Receipt, StoreDescription
-from minutebook.testing.batches import Place, dummy_batch, end_of
+from minutebook.testing.batches import dummy_batch, end_of
 from tests.store.suspensions import Tried, cancelled_at
 
 pytestmark = pytest.mark.anyio
@@ -52,7 +53,7 @@ async def standing(journal: Journal, session_id: str) -> int:
     return sequence
 
 
-async def goes_on(journal: Journal, place: Place) -> None:
+async def goes_on(journal: Journal, place: Cursor) -> None:
     """The session takes events, and each once."""
     third = dummy_batch(place, "c3")
     assert (await journal.commit(third)).status is CommitStatus.COMMITTED
@@ -62,7 +63,7 @@ async def goes_on(journal: Journal, place: Place) -> None:
 
 async def both(journal: Journal, session_id: str) -> tuple[Batch, Batch]:
     """A first batch, which is in the journal, and a second one that follows."""
-    first = dummy_batch(Place.start(session_id), "c1")
+    first = dummy_batch(Cursor.start(session_id), "c1")
     await journal.commit(first)
     return first, dummy_batch(end_of(first), "c2", TWO, blobs=[session_id.encode()], snapshot_state=b"s")
 

@@ -16,17 +16,18 @@ from adapters.sqlite_jobs import Job, ReadingThread, answered
 from adapters.sqlite_reader import open_reader
 from adapters.sqlite_registry import OPEN_FILES
 from adapters.sqlite_store import SqliteStore
+from domain.cursor import Cursor
 from domain.envelope import Fence
 from domain.errors import StoreReadFailed, StoreTimeout
 from domain.ports import Holder, Journal, JournalReader
-from minutebook.testing.batches import Place, dummy_batch
+from minutebook.testing.batches import dummy_batch
 from tests.store.unknown import OVER_S, TIMEOUT_S, hanging
 from tests.store.waiting import PATIENCE_S, until
 
 pytestmark = pytest.mark.anyio
 
 HOLDER, FENCE = Holder("w1", "l-1"), Fence("w1", "l-1", 1)
-FIRST = dummy_batch(Place.start("session-1"), "c1", blobs=[b"blob"], snapshot_state=b"state", fence=FENCE)
+FIRST = dummy_batch(Cursor.start("session-1"), "c1", blobs=[b"blob"], snapshot_state=b"state", fence=FENCE)
 
 
 async def _subscribe(journal: Journal) -> None:

@@ -307,20 +307,31 @@ async def test_no_reading_transaction_of_ours_ever_becomes_a_writing_one(tmp_pat
     assert Upgrading.wrong == []
 
 
-@pytest.mark.parametrize("statement", ["SELECT", "INSERT", "UPDATE", "COMMIT", "BEGIN"])
+@pytest.mark.parametrize(
+    ("committing", "renewing"),
+    [
+        ("BEGIN", "BEGIN"),
+        ("SELECT", "SELECT"),
+        ("INSERT INTO minutebook_events", "UPDATE"),
+        ("INSERT INTO minutebook_sessions", "UPDATE"),
+        ("INSERT INTO minutebook_commands", "UPDATE"),
+        ("COMMIT", "COMMIT"),
+    ],
+)
 @pytest.mark.parametrize("code", [BUSY, BUSY_RECOVERY, BUSY_SNAPSHOT])
 async def test_busy_in_the_middle_is_tried_again_from_the_beginning(
-    tmp_path: Path, statement: str, code: int
+    tmp_path: Path, committing: str, renewing: str, code: int
 ) -> None:
     faults = BusyFaults(code)
     store = SqliteStore(tmp_path / "j.db", connection_class=faulty(faults))
     async with store.open() as journal:
         await begun(journal)
-        faults.arm(1, BUSY, only=statement)
+        faults.arm(1, BUSY, only=committing)
         assert (await journal.commit(SECOND)).status is CommitStatus.COMMITTED
         assert faults.failed == 1
-        faults.arm(1, BUSY, only=statement)
+        faults.arm(1, BUSY, only=renewing)
         await journal.leases.renew(SESSION, FENCE, 60_000)
+        assert faults.failed == 1
         faults.disarm()
         assert len(await journal.read(SESSION)) == 2
         assert (await journal.commit(SECOND)).status is CommitStatus.REPLAYED

@@ -17,11 +17,12 @@ import pytest
 
 from adapters.sqlite_driver import CORRUPT, FULL, IO_ERROR
 from adapters.sqlite_store import SqliteStore
+from domain.cursor import Cursor
 from domain.envelope import check_link, genesis
-from domain.errors import Corrupt, MinutebookError, OutcomeUnknown, StoreWriteFailed
+from domain.errors import Corrupt, MinutebookError, OutcomeUnknown, StoreReadFailed, StoreWriteFailed
 from domain.ports import Batch, CommitStatus, Holder, Journal, Receipt
-from minutebook.testing.batches import Place, dummy_batch, end_of
-from tests.store.faults import Faults, faulty
+from minutebook.testing.batches import dummy_batch, end_of
+from tests.store.faults import NAMES, Faults, faulty
 
 pytestmark = pytest.mark.anyio
 
@@ -38,6 +39,33 @@ def store(tmp_path: Path, faults: Faults) -> SqliteStore:
     return SqliteStore(tmp_path / "journal.db", connection_class=faulty(faults))
 
 
+@pytest.mark.parametrize("code", [IO_ERROR, FULL])
+@pytest.mark.parametrize(
+    ("statement", "expected"),
+    [
+        ("SELECT", StoreReadFailed),  # what is in the file
+        ("PRAGMA journal_mode", StoreWriteFailed),
+        ("BEGIN IMMEDIATE", StoreWriteFailed),
+        ("CREATE TABLE", StoreWriteFailed),
+        ("COMMIT", StoreWriteFailed),
+    ],
+)
+async def test_an_opening_reads_and_only_making_a_journal_writes(
+    store: SqliteStore, faults: Faults, statement: str, code: int, expected: type[MinutebookError]
+) -> None:
+    faults.arm(1, code, only=statement)
+    with pytest.raises(expected, match=NAMES[code]):
+        async with store.open():
+            pass
+    faults.disarm()
+    async with store.open() as journal:
+        assert await journal.sessions() == []
+    faults.arm(1, code, only="PRAGMA journal_mode")
+    with pytest.raises(StoreReadFailed):  # it is there already
+        async with store.open():
+            pass
+
+
 @pytest.mark.parametrize("sticky", [False, True])
 @pytest.mark.parametrize(
     ("code", "after"),
@@ -50,7 +78,7 @@ async def test_whatever_fails_in_a_commit_the_answer_is_true(
     unknown = 0
     async with store.open() as journal:
         for n in range(1, 100):
-            first = dummy_batch(Place.start(f"session-{n}"), "c1", blobs=[b"first"])
+            first = dummy_batch(Cursor.start(f"session-{n}"), "c1", blobs=[b"first"])
             second = dummy_batch(end_of(first), "c2", TWO, blobs=[b"%d" % n], snapshot_state=b"state")
             await journal.commit(first)
             faults.arm(n, code, sticky=sticky, after=after)
@@ -105,7 +133,7 @@ async def assert_true(
 async def test_a_commit_that_happened_and_was_reported_as_failed_is_reconciled(
     store: SqliteStore, faults: Faults
 ) -> None:
-    batch = dummy_batch(Place.start("session-1"), "c1", TWO)
+    batch = dummy_batch(Cursor.start("session-1"), "c1", TWO)
     async with store.open() as journal:
         faults.arm(1, after=True, only="COMMIT")
         with pytest.raises(OutcomeUnknown):
@@ -131,7 +159,7 @@ async def test_a_connection_whose_commit_failed_is_closed_before_anybody_is_told
     told: list[Receipt | MinutebookError] = []
 
     async def commit(journal: Journal) -> None:
-        told.append(await outcome(journal, dummy_batch(Place.start("session-1"), "c1")))
+        told.append(await outcome(journal, dummy_batch(Cursor.start("session-1"), "c1")))
 
     async with (
         SqliteStore(tmp_path / "journal.db", connection_class=SlowToClose).open() as journal,
@@ -148,7 +176,7 @@ async def test_a_connection_whose_commit_failed_is_closed_before_anybody_is_told
 
 
 async def test_an_unknown_outcome_fences_its_session_and_no_other(store: SqliteStore, faults: Faults) -> None:
-    ours = dummy_batch(Place.start("session-1"), "c1")
+    ours = dummy_batch(Cursor.start("session-1"), "c1")
     async with store.open() as journal, store.open() as another:
         faults.arm(1, only="COMMIT")
         with pytest.raises(OutcomeUnknown):
@@ -156,14 +184,14 @@ async def test_an_unknown_outcome_fences_its_session_and_no_other(store: SqliteS
         faults.disarm()
         for handle in (journal, another):
             with pytest.raises(OutcomeUnknown):
-                await handle.commit(dummy_batch(Place.start("session-1"), "c9"))
-        await journal.commit(dummy_batch(Place.start("session-2"), "c1"))
+                await handle.commit(dummy_batch(Cursor.start("session-1"), "c9"))
+        await journal.commit(dummy_batch(Cursor.start("session-2"), "c1"))
         assert await another.settle(ours) is None
         await journal.commit(ours)
 
 
 async def test_no_space_is_not_an_unknown_outcome(store: SqliteStore, faults: Faults) -> None:
-    batch = dummy_batch(Place.start("session-1"), "c1")
+    batch = dummy_batch(Cursor.start("session-1"), "c1")
     async with store.open() as journal:
         faults.arm(1, FULL, only="COMMIT")
         with pytest.raises(StoreWriteFailed) as refusal:
@@ -173,7 +201,7 @@ async def test_no_space_is_not_an_unknown_outcome(store: SqliteStore, faults: Fa
 
 
 async def test_a_rollback_that_fails_leaves_the_outcome_unknown(store: SqliteStore, faults: Faults) -> None:
-    batch = dummy_batch(Place.start("session-1"), "c1")
+    batch = dummy_batch(Cursor.start("session-1"), "c1")
     async with store.open() as journal:
         faults.arm(1, FULL, sticky=True)
         faults.only = ""
@@ -197,7 +225,7 @@ async def test_a_lease_call_whose_outcome_is_unknown_can_be_repeated(
 
 
 async def test_a_read_that_fails_is_told_and_the_next_one_works(store: SqliteStore, faults: Faults) -> None:
-    batch = dummy_batch(Place.start("session-1"), "c1")
+    batch = dummy_batch(Cursor.start("session-1"), "c1")
     async with store.open() as journal:
         await journal.commit(batch)
         for code in (IO_ERROR, CORRUPT):
@@ -212,10 +240,10 @@ async def test_a_read_that_fails_is_told_and_the_next_one_works(store: SqliteSto
 @pytest.mark.skipif(sys.platform != "linux", reason="counts descriptors in /proc")
 async def test_failed_commits_leave_no_connection_open(store: SqliteStore, faults: Faults) -> None:
     async with store.open() as journal:
-        await journal.commit(dummy_batch(Place.start("session-0"), "c1"))
+        await journal.commit(dummy_batch(Cursor.start("session-0"), "c1"))
         before = len(os.listdir("/proc/self/fd"))
         for n in range(1, 6):
-            batch = dummy_batch(Place.start(f"session-{n}"), "c1")
+            batch = dummy_batch(Cursor.start(f"session-{n}"), "c1")
             faults.arm(1, only="COMMIT")
             with pytest.raises(OutcomeUnknown):
                 await journal.commit(batch)

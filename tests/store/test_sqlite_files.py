@@ -11,6 +11,7 @@ import pytest
 from adapters.sqlite_driver import driver_name, newest_driver, sqlite, sqlite_version, wal_is_safe
 from adapters.sqlite_schema import APPLICATION_ID, FORMAT_VERSION
 from adapters.sqlite_store import SqliteStore
+from domain.cursor import Cursor
 from domain.errors import (
     InvalidOptions,
     NewerFormat,
@@ -19,11 +20,11 @@ from domain.errors import (
     StoreUnsupported,
     StoreWriteFailed,
 )
-from minutebook.testing.batches import Place, dummy_batch
+from minutebook.testing.batches import dummy_batch
 
 pytestmark = pytest.mark.anyio
 
-BATCH = dummy_batch(Place.start("session-1"), "c1")
+BATCH = dummy_batch(Cursor.start("session-1"), "c1")
 
 
 async def made(path: Path, mode: str = "auto") -> None:
@@ -75,7 +76,7 @@ async def test_every_connection_has_its_settings(tmp_path: Path, mode: str) -> N
     async with SqliteStore(tmp_path / "journal.db", journal_mode=mode).open() as journal:
         look, change = journal.look, journal.change  # type: ignore[attr-defined]  # a SqliteJournal
         assert await look(settings) == expected
-        assert await change("session-1", settings) == expected
+        assert await change("session-1", lambda changes: settings(changes.connection)) == expected
 
 
 async def test_a_newer_format_is_not_touched(tmp_path: Path) -> None:

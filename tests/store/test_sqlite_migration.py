@@ -22,6 +22,7 @@ from adapters.sqlite_rows import microseconds
 from adapters.sqlite_schema import APPLICATION_ID, FORMAT_VERSION, TABLES_OF_FORMAT
 from adapters.sqlite_store import SqliteStore
 from adapters.system import this_process
+from domain.cursor import Cursor
 from domain.errors import (
     LeaseConflict,
     NewerFormat,
@@ -30,7 +31,7 @@ from domain.errors import (
     StoreWriteFailed,
 )
 from domain.ports import Migration
-from minutebook.testing.batches import Place, dummy_batch
+from minutebook.testing.batches import dummy_batch
 from recovery import migrating
 from tests.integration.command_line import call, run, traces
 from tests.store.children import LOCK_HOLDER, child
@@ -144,9 +145,9 @@ def test_a_file_that_is_open_here_is_up_to_date(tmp_path: Path) -> None:
 
     async def inside() -> None:
         async with SqliteStore(path).open() as journal:
-            await journal.commit(dummy_batch(Place.start("s-1"), "c1"))
+            await journal.commit(dummy_batch(Cursor.start("s-1"), "c1"))
             assert await migrating.migrate(str(path)) == Migration(f"sqlite:{path}", 2, 2, 1, 1, None)
-            await journal.commit(dummy_batch(Place.start("s-2"), "c1"))
+            await journal.commit(dummy_batch(Cursor.start("s-2"), "c1"))
 
     anyio.run(inside)
 
@@ -232,10 +233,10 @@ def test_a_process_of_the_version_before_writes_nothing_any_more(old: Path) -> N
 async def test_a_process_of_this_version_writes_nothing_after_a_later_one_migrated(tmp_path: Path) -> None:
     path = tmp_path / "journal.db"
     async with SqliteStore(path).open() as journal:
-        await journal.commit(dummy_batch(Place.start("s-1"), "c1"))
+        await journal.commit(dummy_batch(Cursor.start("s-1"), "c1"))
         with closing(sqlite.connect(path, isolation_level=None)) as later:
             later.execute(f"PRAGMA user_version = {FORMAT_VERSION + 1}")
-        batch = dummy_batch(Place.start("s-2"), "c1")
+        batch = dummy_batch(Cursor.start("s-2"), "c1")
         with pytest.raises(NewerFormat):
             await journal.commit(batch)
         with closing(sqlite.connect(path, isolation_level=None)) as later:

@@ -9,10 +9,11 @@ import anyio
 import pytest
 
 from adapters.sqlite_store import SqliteStore
+from domain.cursor import Cursor
 from domain.envelope import Fence, check_link, genesis
 from domain.errors import LeaseConflict, LeaseLost
 from domain.ports import Holder
-from minutebook.testing.batches import Place, dummy_batch, end_of
+from minutebook.testing.batches import dummy_batch, end_of
 from tests.store.children import child
 
 pytestmark = pytest.mark.anyio
@@ -22,23 +23,25 @@ import json, sys
 import anyio
 from adapters.sqlite_store import SqliteStore
 from domain.errors import HeadConflict
-from minutebook.testing.batches import Place, dummy_batch
+from domain.cursor import Cursor
+from minutebook.testing.batches import dummy_batch
 
 async def main(path, name, wanted, mode):
     won = lost = 0
     print("ready", flush=True)
     sys.stdin.readline()
     async with SqliteStore(path, journal_mode=mode).open() as journal:
-        place = Place.start("session-1")
+        place = Cursor.start("session-1")
         while won < wanted:
             batch = dummy_batch(place, f"{name}-{won}", [b"1", b"2"])
             try:
-                place = Place.after("session-1", await journal.commit(batch))
+                await journal.commit(batch)
+                place = Cursor.after(batch.events[-1])
                 won += 1
             except HeadConflict:
                 lost += 1
                 row = await journal.session("session-1")
-                place = Place("session-1", row.sequence, row.head)
+                place = Cursor("session-1", row.sequence, row.head)
     print(json.dumps([won, lost]), flush=True)
 
 anyio.run(main, sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4])
@@ -69,11 +72,12 @@ WRITER = """
 import sys
 import anyio
 from adapters.sqlite_store import SqliteStore
-from minutebook.testing.batches import Place, dummy_batch, end_of
+from domain.cursor import Cursor
+from minutebook.testing.batches import dummy_batch, end_of
 
 async def main(path):
     async with SqliteStore(path).open() as journal:
-        batch = dummy_batch(Place.start("session-1"), "c0")
+        batch = dummy_batch(Cursor.start("session-1"), "c0")
         print("ready", flush=True)
         for number in range(1, 6):
             sys.stdin.readline()
@@ -104,7 +108,8 @@ from adapters.sqlite_store import SqliteStore
 from adapters.system import this_process
 from domain.envelope import Fence
 from domain.ports import Holder
-from minutebook.testing.batches import Place, dummy_batch
+from domain.cursor import Cursor
+from minutebook.testing.batches import dummy_batch
 
 async def main(path):
     us = this_process()
@@ -112,7 +117,7 @@ async def main(path):
         holder = Holder("child", "lease-1", us.boot_id, us.process_id, us.process_started)
         lease = await journal.leases.acquire("session-1", holder, 3_600_000)
         fence = Fence("child", "lease-1", lease.token)
-        await journal.commit(dummy_batch(Place.start("session-1"), "c1", fence=fence))
+        await journal.commit(dummy_batch(Cursor.start("session-1"), "c1", fence=fence))
         print("leased", flush=True)
         sys.stdin.readline()
 
@@ -123,7 +128,7 @@ anyio.run(main, sys.argv[1])
 async def test_a_killed_holder_is_taken_over_at_once_and_a_live_one_is_not(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "j.db")
     ours = Holder("ours", "lease-2")
-    first = dummy_batch(Place.start("session-1"), "c1", fence=Fence("child", "lease-1", 1))
+    first = dummy_batch(Cursor.start("session-1"), "c1", fence=Fence("child", "lease-1", 1))
     with child(LEASED, store.path) as holder:
         assert holder.hear() == "leased"
         async with store.open() as journal:

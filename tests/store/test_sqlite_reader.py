@@ -13,16 +13,17 @@ import pytest
 from adapters.sqlite_driver import sqlite
 from adapters.sqlite_reader import open_reader
 from adapters.sqlite_store import SqliteStore
+from domain.cursor import Cursor
 from domain.envelope import Stored
 from domain.errors import StoreTimeout
 from domain.ports import Batch, Holder, JournalReader
-from minutebook.testing.batches import Place, dummy_batch, end_of
+from minutebook.testing.batches import dummy_batch, end_of
 from tests.store.children import LOCK_HOLDER, child
 
 pytestmark = pytest.mark.anyio
 
 FIRST = dummy_batch(
-    Place.start("session-1"), "c1", [b'{"n":1}'] * 20, snapshot_state=b"state", blobs=[b"blob"]
+    Cursor.start("session-1"), "c1", [b'{"n":1}'] * 20, snapshot_state=b"state", blobs=[b"blob"]
 )
 SECOND = dummy_batch(end_of(FIRST), "c2")
 
@@ -60,7 +61,7 @@ def mode(request: pytest.FixtureRequest) -> str:
 
 async def test_everything_can_be_read_and_nothing_changes(tmp_path: Path, mode: str) -> None:
     path = tmp_path / "j.db"
-    await made(path, mode, FIRST, SECOND, dummy_batch(Place.start("session-2"), "c1"))
+    await made(path, mode, FIRST, SECOND, dummy_batch(Cursor.start("session-2"), "c1"))
     before = state_of(tmp_path)
     async with open_reader(path) as reader:
         assert [row.session_id for row in await reader.sessions()] == ["session-1", "session-2"]
@@ -101,7 +102,8 @@ import os, sys
 import anyio
 from adapters.sqlite_driver import sqlite
 from adapters.sqlite_store import SqliteStore
-from minutebook.testing.batches import Place, dummy_batch, end_of
+from domain.cursor import Cursor
+from minutebook.testing.batches import dummy_batch, end_of
 from tests.store.test_sqlite_reader import FIRST, SpillingConnection
 
 async def main(path, mode):

@@ -13,9 +13,10 @@ import pytest
 
 from adapters.sqlite_driver import sqlite
 from adapters.sqlite_store import SqliteStore
+from domain.cursor import Cursor
 from domain.errors import MinutebookError, StoreWriteFailed
 from domain.ports import Batch, CommitStatus, Journal, Receipt
-from minutebook.testing.batches import Place, dummy_batch
+from minutebook.testing.batches import dummy_batch
 from tests.store.children import child
 
 pytestmark = pytest.mark.anyio
@@ -35,11 +36,11 @@ async def test_a_full_database_takes_what_still_fits(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "journal.db", connection_class=SmallConnection)
     async with store.open() as journal:
         for number in range(3):
-            big = dummy_batch(Place.start(f"big-{number}"), "c1", BIG)
+            big = dummy_batch(Cursor.start(f"big-{number}"), "c1", BIG)
             with pytest.raises(StoreWriteFailed):
                 await journal.commit(big)
             assert await journal.session(big.session_id) is None
-            small = dummy_batch(Place.start(f"small-{number}"), "c1")
+            small = dummy_batch(Cursor.start(f"small-{number}"), "c1")
             assert (await journal.commit(small)).status is CommitStatus.COMMITTED
 
 
@@ -58,7 +59,7 @@ async def test_what_does_not_fit_takes_nothing_with_it_that_shares_its_transacti
 
     async with store.open() as journal, anyio.create_task_group() as tasks:
         for name, payloads in (("first", [b"{}"]), ("a", [b"{}"]), ("big", BIG), ("b", [b"{}"])):
-            tasks.start_soon(commit, journal, dummy_batch(Place.start(name), "c1", payloads))
+            tasks.start_soon(commit, journal, dummy_batch(Cursor.start(name), "c1", payloads))
         await anyio.wait_all_tasks_blocked()
         hold.set()
     assert isinstance(answers["big"], StoreWriteFailed)
@@ -75,12 +76,13 @@ import json, os, resource, sys
 import anyio
 from adapters.sqlite_store import SqliteStore
 from domain.errors import MinutebookError, OutcomeUnknown
-from minutebook.testing.batches import Place, dummy_batch, end_of
+from domain.cursor import Cursor
+from minutebook.testing.batches import dummy_batch, end_of
 
 async def main(path, mode, spare):
     told = []
     async with SqliteStore(path, journal_mode=mode).open() as journal:
-        place = Place.start("session-1")
+        place = Cursor.start("session-1")
         first = dummy_batch(place, "c1")
         await journal.commit(first)
         second = dummy_batch(end_of(first), "c2", [b"x" * 20_000] * 4)

@@ -16,13 +16,14 @@ from adapters.sqlite_jobs import Job
 from adapters.sqlite_journal import SqliteJournal
 from adapters.sqlite_registry import OPEN_FILES
 from adapters.sqlite_store import SqliteStore
+from domain.cursor import Cursor
 from domain.envelope import Fence
 from domain.errors import InvalidOptions, NotAJournal, StoreReadFailed, StoreUnsupported, StoreWriteFailed
 from domain.ports import Journal
-from minutebook.testing.batches import Place, dummy_batch
+from minutebook.testing.batches import dummy_batch
 from minutebook.testing.clock import ManualClock
 
-BATCH = dummy_batch(Place.start("session-1"), "c1")
+BATCH = dummy_batch(Cursor.start("session-1"), "c1")
 
 
 def file_of(journal: Journal) -> object:
@@ -94,7 +95,7 @@ class TestSharing:
         async def use(name: str) -> None:
             async with store.open() as journal:
                 files.append(file_of(journal))
-                await journal.commit(dummy_batch(Place.start(name), "c1"))
+                await journal.commit(dummy_batch(Cursor.start(name), "c1"))
                 await meet()
 
         meet = meeting(8)

@@ -15,12 +15,13 @@ import pytest
 
 from adapters.sqlite_driver import sqlite
 from adapters.sqlite_store import SqliteStore
+from domain.cursor import Cursor
 from domain.ports import CommitStatus
-from minutebook.testing.batches import Place, dummy_batch, end_of
+from minutebook.testing.batches import dummy_batch, end_of
 
 pytestmark = pytest.mark.anyio
 
-FIRST = dummy_batch(Place.start("session-1"), "c1", [b"first"])
+FIRST = dummy_batch(Cursor.start("session-1"), "c1", [b"first"])
 SECOND = dummy_batch(end_of(FIRST), "c2", [b"second"])
 
 

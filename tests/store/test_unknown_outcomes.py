@@ -16,21 +16,23 @@ from adapters.postgres_threads import Unsettled
 from adapters.sqlite_connections import Opening
 from adapters.sqlite_pool import SqliteConnectionPool
 from adapters.sqlite_writer import SqliteWriter
-from adapters.system import no_probe
+from adapters.system import SystemClock, no_probe
+from domain.cursor import Cursor
 from domain.envelope import check_link, genesis
 from domain.errors import HeadConflict, OutcomeUnknown, StoreTimeout
 from domain.ports import Batch, CommitStatus, Journal, Receipt
-from minutebook.testing.batches import Place, dummy_batch, end_of
+from minutebook.testing.batches import dummy_batch, end_of
 from minutebook.testing.postgres_cluster import Cluster
+from tests.postgres.cutting import committed, settled_for_sure
 from tests.postgres.proxy import Proxy
 from tests.store.unknown import ENOUGH_S, OVER_S, TIMEOUT_S, Engine, PostgresEngine, SqliteEngine, healed
 from tests.store.waiting import until
 
 pytestmark = pytest.mark.anyio
 
-FIRST = dummy_batch(Place.start("session-1"), "c1")
+FIRST = dummy_batch(Cursor.start("session-1"), "c1")
 SECOND = dummy_batch(end_of(FIRST), "c2", [b'{"n":1}', b'{"n":2}'], blobs=[b"blob"], snapshot_state=b"state")
-OTHER = dummy_batch(Place.start("session-2"), "c1")
+OTHER = dummy_batch(Cursor.start("session-2"), "c1")
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -62,7 +64,7 @@ def made(request: pytest.FixtureRequest, tmp_path: Path, timeout_s: float) -> It
 
 async def made_unknown(engine: Engine, journal: Journal, *, there: bool) -> None:
     """The first batch is in the journal, of the second nobody knows."""
-    await journal.commit(FIRST)
+    await committed(journal, FIRST)
     engine.lose_commit(there=there)
     with pytest.raises(OutcomeUnknown):
         await journal.commit(SECOND)
@@ -149,7 +151,7 @@ async def test_a_store_that_is_gone_leaves_it_unknown_until_it_is_back(engine: E
             with pytest.raises(OutcomeUnknown):
                 await journal.commit(SECOND)
         engine.heal()
-        assert (await journal.settle(SECOND) is not None) is there
+        assert (await settled_for_sure(journal, SECOND) is not None) is there
         await check(journal, FIRST, *([SECOND] if there else []))
 
 
@@ -163,7 +165,7 @@ async def test_a_store_that_hangs_leaves_it_unknown_until_it_answers(engine: Eng
         with pytest.raises(OutcomeUnknown):
             await in_time(journal.commit, SECOND)
         engine.heal()
-        assert (await journal.settle(SECOND) is not None) is there
+        assert (await settled_for_sure(journal, SECOND) is not None) is there
         await check(journal, FIRST, *([SECOND] if there else []))
         third = dummy_batch(end_of(SECOND if there else FIRST), "c3")
         assert (await journal.commit(third)).status is CommitStatus.COMMITTED
@@ -188,7 +190,7 @@ async def test_what_settling_finds_after_it_was_given_up_changes_nothing(engine:
         for batch in (SECOND, dummy_batch(end_of(SECOND if there else FIRST), "c3")):
             with pytest.raises(OutcomeUnknown):
                 await journal.commit(batch)
-        assert (await journal.settle(SECOND) is not None) is there
+        assert (await settled_for_sure(journal, SECOND) is not None) is there
         again = await journal.commit(SECOND)
         assert again.status is (CommitStatus.REPLAYED if there else CommitStatus.COMMITTED)
         await check(journal, FIRST, SECOND)
@@ -201,12 +203,12 @@ def settling() -> int:
 
 async def test_a_commit_in_a_store_that_hangs_ends_in_time(engine: Engine) -> None:
     async with engine.store.open() as journal:
-        await journal.commit(FIRST)
+        await committed(journal, FIRST)
         engine.hang()
         with pytest.raises((OutcomeUnknown, StoreTimeout)) as told:
             await in_time(journal.commit, SECOND)
         engine.heal()
-        there = await journal.settle(SECOND) is not None
+        there = await settled_for_sure(journal, SECOND) is not None
         assert not (there and told.errisinstance(StoreTimeout)), "told that nothing was written"
         await check(journal, FIRST, *([SECOND] if there else []))
         again = await journal.commit(SECOND)
@@ -216,7 +218,7 @@ async def test_a_commit_in_a_store_that_hangs_ends_in_time(engine: Engine) -> No
 def test_whoever_settled_an_earlier_commit_does_not_free_a_session_from_a_later_one(tmp_path: Path) -> None:
     unsettled = Unsettled()
     opening = Opening(str(tmp_path / "journal.db"), "truncate", TIMEOUT_S)
-    writer = SqliteWriter(SqliteConnectionPool(opening), opening, no_probe, CommitSignal())
+    writer = SqliteWriter(SqliteConnectionPool(opening), opening, SystemClock(), no_probe, CommitSignal())
     earlier = []
     for number in range(2):
         unsettled.add("session-1", None)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
 from typing import Any
 
 import anyio
@@ -15,35 +14,12 @@ from adapters.memory_journal import MemoryStore
 from domain.errors import InvalidOptions, LeaseConflict, LeaseLost, StoreTimeout
 from domain.ports import Holder, Journal, LeaseTimes
 from minutebook.lease_config import LeaseConfig
-from minutebook.testing.clock import ManualClock
-from tests.session.leasing import OddLeases, Renewals, keeping, until
+from tests.session.leasing import OddLeases, Renewals, SteppedClock, keeping, until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])]
 
 TIMES = LeaseTimes(ttl_s=30, heartbeat_s=10, store_timeout_s=15)
 HOLDER = Holder("w1", "l1")
-
-
-@dataclass
-class SteppedClock:
-    """A clock for several threads that a test moves on; sleeping looks at it again and again."""
-
-    seconds: float = 0.0
-    boot_id: str | None = None
-    _wall: ManualClock = field(default_factory=ManualClock)
-
-    def now(self) -> Any:
-        """Not asked here."""
-        return self._wall.now()
-
-    def monotonic(self) -> float:
-        """Where it stands."""
-        return self.seconds
-
-    async def sleep_until(self, moment: float) -> None:
-        """Return once it was moved there."""
-        while self.seconds < moment:  # noqa: ASYNC110 - no event: it is moved from another thread
-            await anyio.sleep(0.002)
 
 
 @pytest.fixture
@@ -114,14 +90,12 @@ async def test_a_failed_renewal_is_tried_again_before_the_next_one_is_due(journa
     clock, renewals = SteppedClock(), Renewals("fail")
     held = await ThreadLeaseKeeper(clock).hold(OddLeases(journal.leases, renewals), "s1", HOLDER, TIMES)
     first = held.row
-    clock.seconds = 10
-    await until(lambda: renewals.asked == 1)
-    clock.seconds += 3
-    await until(lambda: renewals.asked == 2)
+    for clock.seconds in (10, 13):
+        await until(lambda: clock.seconds + 3 in clock.awaited)
+    assert renewals.asked == 2
     held.check()
     renewals.how = "answer"
-    clock.seconds += 3
-    await until(lambda: renewals.asked == 3)
+    clock.seconds = 16
     await until(lambda: held.row is not first)
     clock.seconds = 40
     held.check()

@@ -38,7 +38,7 @@ def run(suite: Path, *arguments: str, **environment: str) -> list[str]:
     child = subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments],
         cwd=suite,
-        env=environment,
+        env={"PYTHONPATH": str(ROOT), **environment},
         capture_output=True,
         text=True,
         timeout=60,
