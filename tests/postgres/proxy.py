@@ -340,9 +340,11 @@ class _Line:
                 self._proxy.flowing.wait()
                 if frame[:1] == b"K":
                     self._process_id = struct.unpack("!i", frame[5:9])[0]
+                # Before it is passed on: what the client says next may be waited for with the same type.
+                awaited = frame[:1] in self._awaited
                 if self._passing:
                     self._client.sendall(frame)
-                if frame[:1] in self._awaited and self._awaited:
+                if awaited:
                     self._came = True
                     self._seen.set()
 
