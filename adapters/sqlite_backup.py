@@ -11,7 +11,7 @@ from adapters import sqlite_driver, sqlite_files
 from adapters.sqlite_driver import sqlite
 from adapters.sqlite_errors import read_error
 from adapters.sqlite_view import SqliteView
-from domain.errors import InvalidOptions, StoreTimeout
+from domain.errors import InvalidOptions, StoreTimeout, StoreWriteFailed
 
 TIMEOUT_S: Final = 15.0
 #: So much is copied at a time, and between two reports of progress.
@@ -74,7 +74,7 @@ def copy(
 
     Raises:
         StoreTimeout: the source stayed locked.
-        sqlite.Error: the engine's own error.
+        StoreWriteFailed: the copy could not be made.
     """
     waiting_since: float | None = None
 
@@ -94,5 +94,9 @@ def copy(
         source.backup(made, pages=_PAGES, progress=told, sleep=_PAUSE_S)
         # One file, whatever the journal's own mode: nothing beside it to lose.
         made.execute("PRAGMA journal_mode = DELETE")
+    except sqlite.Error as e:
+        # Which of the two files it is about, the engine does not say; the source has been read before.
+        name = sqlite_files.store_name(os.fspath(target))
+        raise StoreWriteFailed(name, f"nothing was copied from {store}: {e}") from e
     finally:
         made.close()

@@ -134,8 +134,8 @@ class SessionNotFound(Rejected, LookupError):
     def __init__(self, session_id: str, store: str) -> None:
         self.session_id, self.store = session_id, store
         super().__init__(
-            f"no session {session_id!r} in {store} for this owner. "
-            "A memory store does not outlive its process; check the path and the id."
+            f"no session {session_id!r} in {store} for this owner. Check the id, the owner, and which "
+            "journal it is; one in memory is gone with its process."
         )
 
 

@@ -31,7 +31,7 @@ async def test_without_a_store_a_session_is_in_memory_and_writes_no_file(
         assert (await session.run("hello")).content == "done"
         kept = session.id
     assert _files(tmp_path) == []
-    with pytest.raises(mb.errors.SessionNotFound, match="does not outlive its process"):
+    with pytest.raises(mb.errors.SessionNotFound, match="in memory is gone with its process"):
         async with mb.resume_session(kept, config(), store=mb.memory()):
             pass
 

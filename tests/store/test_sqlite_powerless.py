@@ -168,3 +168,32 @@ async def test_where_nothing_can_be_written_nothing_is(tmp_path: Path, way: str)
             assert await journal.session(SESSION) == before[mode]
             assert await journal.session("session-2") is None
             assert (await journal.commit(SECOND)).status is CommitStatus.COMMITTED
+
+
+#: Makes a copy where no file may grow beyond a few pages.
+COPYING = """
+import resource, sys
+from adapters.sqlite_backup import back_up
+from domain.errors import MinutebookError
+
+resource.setrlimit(resource.RLIMIT_FSIZE, (8192, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+try:
+    back_up(*sys.argv[1:])
+except MinutebookError as e:
+    print(e.code, e, flush=True)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits as Linux has them")
+async def test_a_copy_that_finds_no_room_blames_the_copy(tmp_path: Path, mode: str) -> None:
+    """And leaves nothing of it; the journal is as sound as before."""
+    store, target = store_at(tmp_path / "j.db", mode), tmp_path / "copy.db"
+    async with store.open() as journal:
+        await begun(journal)
+    with child(COPYING, store.path, target) as copying:
+        told = copying.hear()
+        assert copying.end() == 0
+    assert told.startswith(f"{StoreWriteFailed.code} sqlite:{target}: nothing was copied from"), told
+    assert not target.exists()
+    async with store.open() as journal:
+        assert (await journal.commit(SECOND)).status is CommitStatus.COMMITTED
