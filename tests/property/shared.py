@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
+from itertools import count
 from typing import Any
 
 import anyio
+from anyio.from_thread import BlockingPortal
 
 from domain.envelope import Fence, genesis
 from domain.errors import MinutebookError, OutcomeUnknown
@@ -198,6 +201,27 @@ class _OneAtATime:
         if not inspect.iscoroutinefunction(found):
             return found
         return lambda *args, **options: self._way.through(lambda: found(*args, **options), None)
+
+
+@dataclass(eq=False)
+class Counts:
+    """What a run came to: `seen` by rule and outcome, `cells` by what came next and the rule."""
+
+    seen: Counter[str] = field(default_factory=Counter)
+    cells: Counter[tuple[str, str]] = field(default_factory=Counter)
+    examples: int = 0
+
+
+@dataclass(eq=False)
+class Place:
+    """Where machines run: one store, kept open for all of them. Each has a session of its own in it."""
+
+    portal: BlockingPortal
+    store: StoreDescription
+    reader: Journal
+    clock: ManualClock
+    counts: Counts
+    numbers: Iterator[int] = field(default_factory=lambda: count(1))
 
 
 class ServersClock:

@@ -166,7 +166,8 @@ class Said(Sequence[Step]):
 class Effects:
     """What the world has seen: attempts that were sent, calls whose code began, and their effects.
 
-    `early` is never right: what began, and was not on record as begun.
+    `early` and `stale` are never right: what began and was not on record as begun, and what began
+    for a worker whose lease was over.
     """
 
     reader: Journal
@@ -175,6 +176,7 @@ class Effects:
     begun: list[str] = field(default_factory=list)
     done: list[str] = field(default_factory=list)
     early: list[str] = field(default_factory=list)
+    stale: list[str] = field(default_factory=list)
 
     async def begins(self, tool_id: str) -> None:
         """A tool's code begins: that it does has to be on record."""
@@ -283,14 +285,23 @@ class Worker:
         self.store.faults[len(self.store.batches) + 1] = fault
 
     def _next_attempt(self, sent: Sent) -> Attempt:
+        self._begins(sent.attempt_id)
         self.effects.sent.append(sent.attempt_id)
         waiting = Waiting(sent.attempt_id)
         self.attempts.append(waiting)
         return Said(waiting)
 
+    def _begins(self, what: str) -> None:
+        lease = self.way.shared.model.sessions[self.effects.session_id].lease
+        assert lease is not None
+        if lease.token != self.held.fence.token or self.clock.monotonic() >= lease.until:
+            self.effects.stale.append(what)
+
     async def do(self, what: str, ctx: ToolContext) -> str:
         """A tool whose end the machine chooses."""
-        await self.effects.begins(ctx.tool_id)
+        self._begins(ctx.tool_id)
+        with self.way.shared.under_way():
+            await self.effects.begins(ctx.tool_id)
         waiting = Waiting(ctx.tool_id)
         self.calls.append(waiting)
         await waiting.gate.pass_through()
@@ -301,8 +312,9 @@ class Worker:
 
     async def watch(self, what: str, ctx: ToolContext) -> str:
         """A tool that leaves a process running behind it."""
-        await self.effects.begins(ctx.tool_id)
+        self._begins(ctx.tool_id)
         with self.way.shared.under_way():
+            await self.effects.begins(ctx.tool_id)
             await ctx.start_process(["cat"], stdin=PIPE, stdout=DEVNULL, stderr=DEVNULL, background=True)
         self.watching += 1
         return "watching"
@@ -336,3 +348,31 @@ async def watch(what: str, ctx: ToolContext) -> str:
 
 
 TOOLS = (look, put, pay, watch)
+
+
+# What may hold of a worker.
+
+
+def exists(worker: Worker) -> bool:
+    """Any worker."""
+    return True
+
+
+def is_asked(worker: Worker) -> bool:
+    """Somebody has to answer a question."""
+    return worker.session is not None and bool(worker.session.interactions)
+
+
+def thinks(worker: Worker) -> bool:
+    """A model was asked."""
+    return bool(worker.attempts)
+
+
+def works(worker: Worker) -> bool:
+    """A tool runs."""
+    return bool(worker.calls)
+
+
+def watches(worker: Worker) -> bool:
+    """A process goes on behind it."""
+    return bool(worker.watching)

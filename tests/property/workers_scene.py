@@ -8,87 +8,38 @@ That is kept by a model that shares no code with the library: `books.py` for wha
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from concurrent.futures import Future, wait
 from functools import partial
-from itertools import count
 from typing import Any
 
 import anyio
-from anyio.from_thread import BlockingPortal
-from hypothesis import event
 
 from domain import catalogue
 from domain.envelope import Recorded
 from domain.errors import LeaseConflict, MinutebookError
-from domain.ports import Holder, Journal, StoreDescription
+from domain.ports import Holder
 from domain.values import Priority
 from minutebook.interactions import Approve, Deny, Interaction
 from minutebook.leaving import HandoffResult
-from minutebook.testing.clock import ManualClock
 from minutebook.testing.looking import journal_of
 from projections.transcript import Transcript
 from recovery.coordinator import RecoveryCoordinator
 from recovery.plan import RecoveryPlan, RecoveryRequired, plan_of
 from recovery.reading import load
 from tests.property.books import Books
-from tests.property.shared import Shared, Way
-from tests.property.workers import ABORT_S, NON_IDEMPOTENT, SAYS, Effects, Ids, Worker
+from tests.property.shared import Place, Shared, Way
+from tests.property.workers import ABORT_S, NON_IDEMPOTENT, SAYS, Effects, Ids, Worker, is_asked
+from tests.property.workers_operator import decided
 from tests.session import order
 
 #: Never reached; what reaches it hangs.
 LONG_S = 20
+POLL_S = 0.002
 #: A session that gets everything it asks for is at rest after so many rounds.
 ROUNDS = 300
 #: Longer than a lease.
 LATE_S = 35
-
-
-@dataclass(eq=False)
-class Counts:
-    """What a run came to: `seen` by rule and outcome, `cells` by what came next and the rule."""
-
-    seen: Counter[str] = field(default_factory=Counter)
-    cells: Counter[tuple[str, str]] = field(default_factory=Counter)
-    examples: int = 0
-
-
-@dataclass(eq=False)
-class Place:
-    """Where machines run: one store, kept open for all of them. Each has a session of its own in it."""
-
-    portal: BlockingPortal
-    store: StoreDescription
-    reader: Journal
-    clock: ManualClock
-    counts: Counts
-    numbers: Iterator[int] = field(default_factory=lambda: count(1))
-
-
-def exists(worker: Worker) -> bool:
-    """Any worker."""
-    return True
-
-
-def is_asked(worker: Worker) -> bool:
-    """Somebody has to answer a question."""
-    return worker.session is not None and bool(worker.session.interactions)
-
-
-def thinks(worker: Worker) -> bool:
-    """A model was asked."""
-    return bool(worker.attempts)
-
-
-def works(worker: Worker) -> bool:
-    """A tool runs."""
-    return bool(worker.calls)
-
-
-def watches(worker: Worker) -> bool:
-    """A process goes on behind it."""
-    return bool(worker.watching)
 
 
 class Scene:
@@ -166,6 +117,7 @@ class Scene:
         """Time goes on, for everybody."""
         self.call(self.clock.advance, seconds)
         self.settle()
+        self.call(self.reads_on)
 
     def _gives_time(self, worker: Worker) -> None:
         """For a tool that does not look."""
@@ -191,10 +143,15 @@ class Scene:
 
     def collect(self, worker: Worker) -> None:
         """Hear what came of what a worker was told."""
-        while worker.asked and not worker.way.stands:
-            what, future, then = worker.asked.pop(0)
-            if not future.done():
+        while worker.asked:
+            what, future, then = worker.asked[0]
+            if not future.done() and not worker.way.stands:
                 self._gives_time(worker)
+            while not future.done() and worker.watching and not worker.way.stands:
+                wait([future], POLL_S)  # for the kernel to end a process
+            if not future.done() and worker.way.stands:
+                return
+            worker.asked.pop(0)
             try:
                 answer = future.result(LONG_S)
             except MinutebookError as refusal:
@@ -239,16 +196,18 @@ class Scene:
 
     def was_handed_over(self, worker: Worker, result: HandoffResult) -> None:
         """The last two events say so; nothing went on behind it."""
-        self.goes(self.workers.index(worker), "leaves")
-        self.call(self._grows)
+        self.was_closed(worker, None)
+        self.call(self.reads_on)
         last = [e.type for e in self.books.events[result.head_sequence - 2 : result.head_sequence]]
         assert last == ["handoff_completed", "lease_released"]
         assert result.fenced
         assert not worker.watching
 
     def was_closed(self, worker: Worker, nothing: None) -> None:
-        """Its handle is of no use any more."""
-        self.goes(self.workers.index(worker), "leaves")
+        """Its handle is of no use any more; it may have died meanwhile."""
+        number = self.workers.index(worker)
+        if number in self.opened:
+            self.goes(number, "leaves")
 
     def watch_ends(self, worker: Worker) -> None:
         """The processes behind a worker are stopped."""
@@ -278,33 +237,9 @@ class Scene:
                 ) as coordinator,
             ):
                 self.is_the_plan(coordinator.plan)
-                return await self._decided(coordinator, what)
+                return await decided(coordinator, what, self.books, self.effects)
         except LeaseConflict:
             return "a worker has it"
-
-    async def _decided(self, coordinator: RecoveryCoordinator, what: str) -> str:
-        if what == "abandon" and self.books.place.request:
-            await coordinator.abandon_request(reason="enough", evidence="nobody wants it")
-            return "abandoned"
-        if what == "automatic" and await coordinator.apply_automatic():
-            return "what is automatic"
-        for action, subject in self.books.plan:
-            if action == "reconcile_model_outcome":
-                await coordinator.reconcile_model_outcome(subject, outcome="lost", evidence="no answer")
-                return "a model's outcome"
-            if action == "reconcile_tool_outcomes":
-                return await self._tells_the_truth(coordinator, subject, "a tool's outcome")
-        for subject in sorted(self.books.unsettled):
-            return await self._tells_the_truth(coordinator, subject, "an unsettled effect")
-        return "nothing to decide"
-
-    async def _tells_the_truth(self, coordinator: RecoveryCoordinator, subject: str, what: str) -> str:
-        did = subject in self.effects.done
-        outcome, output = ("completed", "did it") if did else ("cancelled", "")
-        await coordinator.reconcile_tool_outcome(
-            subject, outcome=outcome, evidence="the bank says so", output=output
-        )
-        return what
 
     # --- what has to hold ---------------------------------------------------------------------
 
@@ -318,7 +253,7 @@ class Scene:
 
     def holds(self) -> None:
         """Everything that has to hold as far as the journal has grown."""
-        self.call(self._grows)
+        self.call(self.reads_on)
         assert not self.books.wrong, self.books.wrong
         assert not self.shared.wrong, f"the store: {self.shared.wrong}"
         assert set(self.accepted) <= set(self.books.accepted), "what was acknowledged is on record"
@@ -332,17 +267,16 @@ class Scene:
 
     def _the_world_saw_nothing_twice(self) -> None:
         """I3 and I4."""
-        assert self.effects.early == [], "an effect whose start was not on record"
-        assert set(self.effects.sent) <= self.books.begun, (
-            self.effects.sent,
-            self.books.begun,
-            [(e.sequence, e.type, e.model_attempt_id) for e in self.books.events],
-        )
+        assert not self.effects.early, f"begun, and not on record: {self.effects.early}"
+        assert not self.effects.stale, f"begun without a lease: {self.effects.stale}"
+        unknown = set(self.effects.sent) - self.books.begun
+        assert not unknown, f"sent, and not on record: {unknown}"
         assert len(set(self.effects.sent)) == len(self.effects.sent), "an attempt that was sent twice"
         begun = Counter(each for each in self.effects.begun if self.books.names[each] == NON_IDEMPOTENT)
         assert all(times == 1 for times in begun.values()), begun
 
-    async def _grows(self) -> None:
+    async def reads_on(self) -> None:
+        """Take in what the journal has grown by."""
         read: list[Recorded] = []
         while rows := await self.reader.read(self.session_id, after=len(self.books.events) + len(read)):
             read += [catalogue.open_stored(row) for row in rows]
@@ -448,7 +382,6 @@ class Scene:
     def note(self, what: str, came_of_it: str) -> None:
         """Count it."""
         self.counts.seen[f"{what}: {came_of_it}"] += 1
-        event(f"{what}: {came_of_it}")
 
 
 async def _within(function: Callable[..., Any], *arguments: Any) -> Any:
