@@ -14,8 +14,6 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import anyio
 
-from domain.errors import OutcomeUnknown
-
 T = TypeVar("T")
 
 
@@ -102,8 +100,11 @@ class Answer(Generic[T]):
             raise self._error
         return self._value  # type: ignore[return-value]  # `put` stored a T
 
-    async def within(self, seconds: float, late: Exception) -> T:
+    async def within(self, seconds: float, late: Exception, unwanted: Callable[[T], object] = _drop) -> T:
         """Wait for the value for so long; what comes later, or after a cancellation, is dropped.
+
+        Args:
+            unwanted: called with a value that had come when the wait was cancelled.
 
         Raises:
             Exception: `late`, if there is none in that time.
@@ -111,12 +112,16 @@ class Answer(Generic[T]):
         try:
             with anyio.move_on_after(seconds):
                 return await self.wait()
+            if self.refuse(late):
+                raise late
+            return await self.wait()  # it was filled at the last moment, and is about to be woken
         except anyio.get_cancelled_exc_class():
-            self.refuse(late)
+            if not self.refuse(late):
+                with anyio.CancelScope(shield=True):
+                    await self._event.wait()
+                if self._error is None:
+                    unwanted(self._value)  # type: ignore[arg-type]  # `put` stored a T
             raise
-        if self.refuse(late):
-            raise late
-        return await self.wait()  # it was filled at the last moment, and is about to be woken
 
     async def outcome(self) -> T:
         """Wait for the value, through a cancellation: what was begun has an outcome to be told.
@@ -132,53 +137,6 @@ class Answer(Generic[T]):
             if anyio.current_effective_deadline() != -math.inf:
                 raise  # not a scope's cancellation, so it would not come again
             return value
-
-
-async def in_time(find: Callable[[], T], settled: Callable[[], None], seconds: float, session_id: str) -> T:
-    """What a thread of its own finds out about a commit, or the news that it does not answer.
-
-    Args:
-        find: called in the thread.
-        settled: called there once it is found out and somebody still waits to hear it.
-
-    Raises:
-        OutcomeUnknown: it has not answered in that time.
-    """
-    late = OutcomeUnknown(session_id, "the store has not answered in time; settle it later")
-    return await apart(find, seconds, late, name=f"settles {session_id}", then=settled)
-
-
-async def apart(
-    call: Callable[[], T],
-    seconds: float,
-    late: Exception,
-    *,
-    name: str,
-    then: Callable[[], None] = _nothing,
-    unwanted: Callable[[T], object] = _drop,
-) -> T:
-    """What a thread of its own comes to within so many seconds. Later, it is left to itself.
-
-    Args:
-        call: called in the thread.
-        late: raised where it has not ended in that time.
-        name: of the thread.
-        then: called in the thread once the call has ended, if somebody still waits for it.
-        unwanted: called there instead with what it came to, if nobody does.
-    """
-    answer: Answer[T] = Answer()
-
-    def run() -> None:
-        try:
-            value = call()
-            if not answer.put(value, then):
-                unwanted(value)
-        except Exception as e:  # whatever went wrong belongs to the one who asked
-            answer.refuse(e)
-        wake([answer])
-
-    threading.Thread(target=run, name=name, daemon=True).start()
-    return await answer.within(seconds, late)
 
 
 def wake(answers: Iterable[Answer[Any]]) -> None:

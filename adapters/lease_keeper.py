@@ -18,12 +18,12 @@ from dataclasses import dataclass, field, replace
 from typing import Final, TypeVar
 
 import anyio
-import anyio.to_thread
 from anyio.abc import TaskGroup
 from anyio.from_thread import BlockingPortal
 
 from adapters.answers import Answer, wake
 from adapters.system import SystemClock
+from adapters.threads import in_thread
 from domain.envelope import Fence
 from domain.errors import LeaseLost, MinutebookError, StoreTimeout
 from domain.ports import HeldLease, Holder, LeaseRow, LeaseStore, LeaseTimes, Timer
@@ -57,7 +57,7 @@ class ThreadLeaseKeeper:
 
     async def hold(self, leases: LeaseStore, session_id: str, holder: Holder, times: LeaseTimes) -> HeldLease:
         """Acquire a session's lease and keep it; see the port."""
-        thread = await _in_thread(self._enter)
+        thread = await in_thread(self._enter)
         try:
             asked = self._clock.monotonic()
             with anyio.CancelScope(shield=True):  # what was taken has to be given back
@@ -69,7 +69,7 @@ class ThreadLeaseKeeper:
             held.task = thread.begin(held.keep)
         except BaseException:
             with anyio.CancelScope(shield=True):
-                await _in_thread(lambda: self._leave(thread))
+                await in_thread(lambda: self._leave(thread))
             raise
         return held
 
@@ -195,13 +195,13 @@ class ThreadHeldLease:
                 log.warning("the lease of session %s runs out by itself: %s", self.session_id, error)
             finally:
                 self._row = replace(self.row, lease_id=None)
-                await _in_thread(self.leave)
+                await in_thread(self.leave)
 
     async def let_run_out(self) -> None:
         """Stop renewing it, and leave it to its time."""
         if self._stop("the lease is not renewed any more"):
             with anyio.CancelScope(shield=True):
-                await _in_thread(self.leave)
+                await in_thread(self.leave)
 
     def _stop(self, why: str) -> bool:
         if self._released or self._process_id != os.getpid():
@@ -304,11 +304,6 @@ async def _within(timeout_s: float, call: Awaitable[T], session_id: str) -> T:
     with anyio.move_on_after(timeout_s):
         return await call
     raise StoreTimeout("leases", f"no answer for session {session_id!r} in {timeout_s} seconds")
-
-
-async def _in_thread(call: Callable[[], T]) -> T:
-    # A limiter of its own: an application's blocked worker threads must not keep a lease from its end.
-    return await anyio.to_thread.run_sync(call, limiter=anyio.CapacityLimiter(1))
 
 
 #: The keeper of this process.

@@ -16,7 +16,6 @@ from typing import TypeVar
 import anyio.lowlevel
 
 from adapters import commit_rules, postgres_changes, postgres_leases, postgres_rows
-from adapters.answers import in_time
 from adapters.commit_signal import PAGE, CommitListener, Subscription
 from adapters.postgres_database import OpenDatabase
 from adapters.postgres_driver import Connection
@@ -24,6 +23,7 @@ from adapters.postgres_errors import text_of
 from adapters.postgres_reads import PostgresReads
 from adapters.postgres_rows import keepable
 from adapters.postgres_threads import GRACE_S, Job
+from adapters.threads import in_time
 from domain import ids
 from domain.cursor import Cursor
 from domain.envelope import Fence, Stored

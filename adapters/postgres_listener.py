@@ -151,10 +151,8 @@ class CommitEar:
         self._signal.ring()  # for what was committed while nobody listened
         while not self._closed:
             self._wait(connection, POLL_S)
-            told = {note.payload for note in connection.notifies(timeout=0)}
-            if told:
-                self._signal.ring(told)
             self._look(connection)
+            self._signal.ring(_told(connection))
 
     def _look(self, connection: Connection) -> None:
         """Ring for sessions with anything new that we were not told of.
@@ -176,3 +174,9 @@ class CommitEar:
         if connection is not None:
             poll.register(connection.fileno(), select.POLLIN)
         poll.poll(timeout_s * 1000)
+
+
+def _told(connection: Connection) -> set[str]:
+    """The sessions that notifications name; those too that came with the answer to a look."""
+    connection.pgconn.consume_input()
+    return {note.extra.decode() for note in iter(connection.pgconn.notifies, None)}

@@ -12,7 +12,6 @@ from contextlib import asynccontextmanager, closing
 from typing import Any, Final, TypeVar
 
 import anyio
-import anyio.to_thread
 import psycopg
 
 from adapters.postgres_address import address, checked_schema
@@ -21,6 +20,7 @@ from adapters.postgres_driver import Connection
 from adapters.postgres_errors import read_error
 from adapters.postgres_reads import PostgresReads
 from adapters.postgres_threads import Job, PostgresThreads, Unsettled
+from adapters.threads import in_thread
 from domain.limits import STORE_TIMEOUT_S
 
 T = TypeVar("T")
@@ -80,13 +80,13 @@ async def open_reader(
         StoreTimeout, StoreUnsupported, StoreReadFailed: it could not be read now.
     """
     opening = Opening(address(url), checked_schema(schema), timeout_s, writes=False, standby_will_do=True)
-    caveats = await _in_thread(lambda: _checked(opening))
+    caveats = await in_thread(lambda: _checked(opening))
     reader = PostgresJournalReader(opening, owner_id, caveats)
     try:
         yield reader
     finally:
         with anyio.CancelScope(shield=True):
-            await _in_thread(reader.close)
+            await in_thread(reader.close)
 
 
 def _checked(opening: Opening) -> list[str]:
@@ -113,7 +113,3 @@ def _as_a_standby(name: str, found: dict[str, Any]) -> str:
         f"{name} is a standby. {'; '.join(told)}. What the primary has committed since is not in here, "
         "and somebody may hold a session by now: decide by what the primary shows."
     )
-
-
-async def _in_thread(call: Callable[[], Any]) -> Any:
-    return await anyio.to_thread.run_sync(call, limiter=anyio.CapacityLimiter(1))

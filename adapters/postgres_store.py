@@ -6,13 +6,10 @@ this process is in `postgres_database`.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass, field
-from typing import Final, TypeVar
-
-import anyio
-import anyio.to_thread
+from typing import Final
 
 from adapters.postgres_address import address, checked_schema
 from adapters.postgres_connections import Opening
@@ -20,12 +17,11 @@ from adapters.postgres_database import OPEN_DATABASES, DatabaseSettings
 from adapters.postgres_driver import Connection
 from adapters.postgres_journal import PostgresJournal
 from adapters.system import no_probe
+from adapters.threads import entered
 from domain import ids
 from domain.errors import InvalidOptions
 from domain.limits import MAX_STORE_TIMEOUT_S, STORE_TIMEOUT_S
 from domain.ports import Clock, Journal, Probe
-
-T = TypeVar("T")
 
 DEFAULT_SCHEMA: Final = "minutebook"
 DEFAULT_CONNECTIONS: Final = 4
@@ -71,14 +67,12 @@ class PostgresStore:
             StoreWriteFailed: the tables could not be made.
         """
         settings, owner_id = checked_settings(self), ids.owner_id(owner_id)
-        database = await _in_thread(lambda: OPEN_DATABASES.enter(settings))
-        journal = PostgresJournal(database, owner_id)
-        try:
-            yield journal
-        finally:
-            journal.close()
-            with anyio.CancelScope(shield=True):
-                await _in_thread(lambda: OPEN_DATABASES.leave(database))
+        name = f"opens {settings.opening.name}"
+        async with entered(
+            lambda: OPEN_DATABASES.enter(settings), OPEN_DATABASES.leave, name=name
+        ) as database:
+            with closing(PostgresJournal(database, owner_id)) as journal:
+                yield journal
 
 
 def checked_settings(store: PostgresStore) -> DatabaseSettings:
@@ -95,8 +89,3 @@ def checked_settings(store: PostgresStore) -> DatabaseSettings:
     place, schema = address(store.url), checked_schema(store.schema)
     opening = Opening(place, schema, timeout_s, connection_class=store.connection_class)
     return DatabaseSettings(opening, count, store.probe, store.clock)
-
-
-async def _in_thread(call: Callable[[], T]) -> T:
-    # A limiter of its own: an application's blocked worker threads must not keep a store from closing.
-    return await anyio.to_thread.run_sync(call, limiter=anyio.CapacityLimiter(1))

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, TypeVar
 import anyio.lowlevel
 
 from adapters import commit_rules, lease_rules, sqlite_rows
-from adapters.answers import in_time
 from adapters.commit_signal import PAGE, CommitListener, Subscription
 from adapters.lease_rules import Instant
 from adapters.sqlite_changes import Changes, held_lease
 from adapters.sqlite_driver import sqlite
 from adapters.sqlite_jobs import GRACE_S, Job, answered
 from adapters.system import holder_is_dead
+from adapters.threads import in_time
 from domain import ids
 from domain.cursor import Cursor
 from domain.envelope import Fence, Stored

@@ -11,11 +11,10 @@ import os
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 import anyio
 import anyio.lowlevel
-import anyio.to_thread
 
 from adapters import lease_rules, sqlite_files, sqlite_rows
 from adapters.lease_rules import Instant
@@ -24,6 +23,7 @@ from adapters.sqlite_files import FileKey
 from adapters.sqlite_jobs import Job, ReadingThread, answered
 from adapters.sqlite_view import SqliteView
 from adapters.system import SystemClock, holder_is_dead
+from adapters.threads import in_thread
 from domain.envelope import Stored
 from domain.limits import STORE_TIMEOUT_S
 from domain.ports import Clock, LeaseRow, Receipt, SessionRow, Snapshot
@@ -147,15 +147,11 @@ async def open_reader(
         StoreTimeout, StoreReadFailed: it could not be read now.
     """
     real = sqlite_files.resolved(path)
-    view = await _in_thread(lambda: SqliteView(real, timeout_s))
+    view = await in_thread(lambda: SqliteView(real, timeout_s))
     reader = SqliteJournalReader(real, view, owner_id, timeout_s, clock or SystemClock())
     try:
         await reader.open()
         yield reader
     finally:
         with anyio.CancelScope(shield=True):
-            await _in_thread(reader.close)
-
-
-async def _in_thread(call: Callable[[], Any]) -> Any:
-    return await anyio.to_thread.run_sync(call, limiter=anyio.CapacityLimiter(1))
+            await in_thread(reader.close)

@@ -20,7 +20,7 @@ from domain.ports import CommitStatus, LeaseRow, Listing, Receipt, SessionRow, S
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 MICROSECONDS: Final = 1_000_000
-_NO_END: Final = 2**63 - 1
+_MAX_NUMBER: Final = 2**63 - 1
 
 _OWNED: Final = "(:owner IS NULL OR owner_id = :owner)"
 _OWNED_SESSION: Final = (
@@ -127,8 +127,8 @@ def read_events(
     asked = {
         "session": session_id,
         "owner": owner_id,
-        "after": after,
-        "upto": _NO_END if upto is None else upto,
+        "after": _number(after),
+        "upto": _number(upto),
         "limit": limit,
     }
     return [_stored(session_id, row) for row in connection.execute(_EVENTS, asked)]
@@ -138,7 +138,7 @@ def find_snapshot(
     connection: sqlite.Connection, owner_id: str | None, session_id: str, upto: int | None
 ) -> Snapshot | None:
     """The latest snapshot at or before `upto`."""
-    asked = {"session": session_id, "owner": owner_id, "upto": _NO_END if upto is None else upto}
+    asked = {"session": session_id, "owner": owner_id, "upto": _number(upto)}
     row = connection.execute(_SNAPSHOT, asked).fetchone()
     if row is None:
         return None
@@ -221,6 +221,10 @@ def _host_columns(row: sqlite.Row) -> tuple[str | None, int | None]:
         return row["boot"], row["runs_out"]
     except IndexError:  # format 1, which is read as it is
         return row["boot_id"], None
+
+
+def _number(value: int | None) -> int:
+    return _MAX_NUMBER if value is None else max(-_MAX_NUMBER, min(value, _MAX_NUMBER))
 
 
 def _moment(value: Any) -> datetime:

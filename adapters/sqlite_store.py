@@ -7,16 +7,11 @@ this process is in the registry.
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass, field
-from typing import TypeVar
-
-import anyio
-import anyio.to_thread
 
 from adapters import sqlite_files
-from adapters.answers import apart
 from adapters.sqlite_connections import Opening
 from adapters.sqlite_driver import sqlite, sqlite_version, wal_is_safe
 from adapters.sqlite_file import FileSettings
@@ -24,12 +19,11 @@ from adapters.sqlite_jobs import GRACE_S
 from adapters.sqlite_journal import SqliteJournal
 from adapters.sqlite_registry import OPEN_FILES
 from adapters.system import SystemClock, no_probe
+from adapters.threads import entered
 from domain import ids
 from domain.errors import InvalidOptions, StoreTimeout, StoreUnsupported
 from domain.limits import MAX_STORE_TIMEOUT_S, STORE_TIMEOUT_S
 from domain.ports import Clock, Journal, Probe
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,20 +65,15 @@ class SqliteStore:
         _check_options(self)
         owner_id, name = ids.owner_id(owner_id), f"opens {os.fspath(self.path)}"
         told = f"the disk does not answer; a thread {name!r} waits on. Nothing was written. Try again."
-        open_file = await apart(
+        async with entered(
             lambda: OPEN_FILES.enter(checked_settings(self)),
-            self.store_timeout_s + GRACE_S,
-            StoreTimeout(sqlite_files.store_name(os.fspath(self.path)), told),
+            OPEN_FILES.leave,
             name=name,
-            unwanted=OPEN_FILES.leave,
-        )
-        journal = SqliteJournal(open_file, owner_id)
-        try:
-            yield journal
-        finally:
-            journal.close()
-            with anyio.CancelScope(shield=True):
-                await _in_thread(lambda: OPEN_FILES.leave(open_file))
+            seconds=self.store_timeout_s + GRACE_S,
+            late=StoreTimeout(sqlite_files.store_name(os.fspath(self.path)), told),
+        ) as open_file:
+            with closing(SqliteJournal(open_file, owner_id)) as journal:
+                yield journal
 
 
 def _check_options(store: SqliteStore) -> None:
@@ -115,8 +104,3 @@ def checked_settings(store: SqliteStore) -> FileSettings:
     mode = auto if store.journal_mode == "auto" else store.journal_mode
     opening = Opening(path, mode, store.store_timeout_s, store.connection_class)
     return FileSettings(opening, store.probe, store.clock)
-
-
-async def _in_thread(call: Callable[[], T]) -> T:
-    # A limiter of its own: an application's blocked worker threads must not keep a store from closing.
-    return await anyio.to_thread.run_sync(call, limiter=anyio.CapacityLimiter(1))

@@ -217,11 +217,11 @@ def _set(state: Spending, data: ev.BudgetSet) -> Spending:
 
 def _count(state: Spending, used: Tokens, seen: int | None = None) -> Spending:
     """Price tokens by the list in force; without one they wait for the next."""
-    counted = replace(state, tokens=state.tokens + (used.total if seen is None else seen))
+    tokens = state.tokens + (used.total if seen is None else seen)
     rates = dict(state.limits.rates) if state.limits is not None else {}
     if not rates:
-        return replace(counted, unpriced=state.unpriced.plus(used))
-    return replace(counted, cost=state.cost + price(used, rates))
+        return replace(state, tokens=tokens, unpriced=state.unpriced.plus(used))
+    return replace(state, tokens=tokens, cost=state.cost + price(used, rates))
 
 
 # --- tokens and prices --------------------------------------------------------------------

@@ -70,33 +70,29 @@ def advance(state: State, event: Recorded) -> State:
         RuleViolated: the event may not follow; names the rule and the sequence.
     """
     envelope_rules.check(state, event)
-    owed = _check_owed(state, event)
-    state = replace(
-        state,
-        sequence=event.sequence,
-        owed=owed,
-        command=CommandPlace(event.command_id, event.command_index, event.command_size),
-        token=event.recorded_by.token if event.recorded_by else state.token,
-    )
-    state = _apply(state, event)
-    if state.request is not None and event.request_id == state.request.request_id:
-        state = replace(state, request=replace(state.request, last_sequence=event.sequence))
-    if state.owed and state.command.is_whole:
-        raise RuleViolated(f"the same commit goes on with {state.owed[0]}", event.type, event.sequence)
-    return state
+    after = _apply(_without_owed(state, event), event)
+    active = after.request
+    if active is not None and event.request_id == active.request_id:
+        active = replace(active, last_sequence=event.sequence)
+    place = CommandPlace(event.command_id, event.command_index, event.command_size)
+    if after.owed and place.is_whole:
+        raise RuleViolated(f"the same commit goes on with {after.owed[0]}", event.type, event.sequence)
+    token = event.recorded_by.token if event.recorded_by else state.token
+    return replace(after, sequence=event.sequence, request=active, command=place, token=token)
 
 
 # --- envelope ---------------------------------------------------------------------------
 
 
-def _check_owed(state: State, event: Recorded) -> tuple[str, ...]:
+def _without_owed(state: State, event: Recorded) -> State:
+    """The state in which the event is no longer owed. Refuses another than the one that is."""
     rollover.check_successor(state, event)
     if not state.owed:
-        return ()
+        return state
     wanted, *rest = state.owed
     fits = event.type in ENDS if wanted == REQUEST_END else event.type == wanted
     need(fits and event.command_index > 0, f"the same commit goes on with {wanted}", event)
-    return tuple(rest)
+    return replace(state, owed=tuple(rest))
 
 
 # --- dispatch ---------------------------------------------------------------------------

@@ -164,7 +164,8 @@ def _holder(event: Recorded) -> tuple[str, str]:
 
 def table(stories: Iterable[Story]) -> str:
     """The stories as text, a line for each."""
-    lines = [f"{'session':10} {'orders':>6} {'ended':>5} {'paid':>4} {'twice':>5}  held by"]
+    held = "held by (what became of the one before)"
+    lines = [f"{'session':10} {'orders':>6} {'ended':>5} {'paid':>4} {'twice':>5}  {held}"]
     for each in stories:
         held = " -> ".join(f"{worker} ({how})" for worker, how in each.workers)
         lines.append(

@@ -65,7 +65,7 @@ class Feed:
         """
         self._deltas.append((self.sequence, part_of, event))
         if len(self._deltas) > MAX_DELTAS:
-            self._dropped_part = self._deltas.popleft()[1]
+            self._dropped_part = self._deltas.popleft()[1] or self._dropped_part
             self._first_delta += 1
         self._wake()
 
@@ -104,27 +104,30 @@ class Feed:
         rows = await self._journal.read(self._session_id, after=after)
         return [catalogue.open_stored(row) for row in rows]
 
-    def next_delta(self, position: int) -> tuple[int, int, StreamEvent | None, int]:
-        """The delta at or after `position`: (its number, how many were missed before it,
-        the delta or None, the sequence it follows)."""
+    def deltas(self, position: int, upto: int) -> tuple[int, list[StreamEvent]]:
+        """The deltas from `position` on that follow events up to `upto`, and the number of the first.
+
+        That is a later one than `position` where some are gone.
+        """
         number = max(position, self._first_delta)
-        missed = number - position
-        offset = number - self._first_delta
-        if offset >= len(self._deltas):
-            return number, missed, None, 0
-        follows, _, event = self._deltas[offset]
-        return number, missed, event, follows
+        found: list[StreamEvent] = []
+        for offset in range(number - self._first_delta, len(self._deltas)):
+            follows, _, event = self._deltas[offset]
+            if follows > upto:
+                break
+            found.append(event)
+        return number, found
 
     def first_delta_from(self, sequence: int) -> int:
         """The number of the first kept delta that follows `sequence` or a later event.
 
         Those whose beginning is gone are passed over.
         """
-        number = self._first_delta
-        for follows, part_of, _ in self._deltas:
-            if follows >= sequence and not (part_of and part_of == self._dropped_part):
+        number = self._first_delta + len(self._deltas)
+        for follows, part_of, _ in reversed(self._deltas):
+            if follows < sequence or (part_of and part_of == self._dropped_part):
                 break
-            number += 1
+            number -= 1
         return number
 
     def _wake(self) -> None:

@@ -72,14 +72,13 @@ class SessionFeed:
 
     def _take_deltas(self, upto: int) -> None:
         """Those that follow an event up to `upto`."""
-        while True:
-            number, missed, delta, follows = self._feed.next_delta(self._position)
-            if delta is None or follows > upto:
-                return
-            self._position = number + 1
-            if missed:
-                self._ready.append(se.EventsDropped(delta.session_id, missed))
-            self._ready.append(delta)
+        number, found = self._feed.deltas(self._position, upto)
+        if not found:
+            return
+        if missed := number - self._position:
+            self._ready.append(se.EventsDropped(found[0].session_id, missed))
+        self._ready.extend(found)
+        self._position = number + len(found)
 
 
 class RequestStream:

@@ -94,6 +94,7 @@ class DurableContract(StoreSuite):
             async with self.held_up():
                 with anyio.fail_after(0.3 + GRACE_S), pytest.raises(StoreTimeout):
                     await ask(journal)
+        async with self.opened() as journal:  # with the usual patience
             assert await journal.command(SESSION, "c1") is None
             assert (await journal.commit(batch)).status is CommitStatus.COMMITTED
             assert [row.session_id for row in await journal.sessions()] == [SESSION, "session-2"]

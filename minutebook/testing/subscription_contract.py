@@ -39,6 +39,7 @@ NOT_THERE = [
     Cursor(SESSION, 2, ELSEWHERE),
     Cursor(SESSION, 3, ELSEWHERE),
     Cursor(SESSION, 99, ELSEWHERE),
+    Cursor(SESSION, 2**64, ELSEWHERE),
     Cursor(SESSION, -1, START.head),
     Cursor.start("session-2"),
     end_of(*batches(1, Cursor.start("session-2"))),

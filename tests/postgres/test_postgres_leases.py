@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
@@ -13,8 +14,11 @@ import anyio.to_thread
 import psycopg
 import pytest
 
+from adapters.commit_signal import CommitSignal
+from adapters.postgres_address import address
+from adapters.postgres_connections import Opening
 from adapters.postgres_driver import Connection, Row, Value
-from adapters.postgres_listener import channel_of
+from adapters.postgres_listener import CommitEar, channel_of
 from adapters.postgres_store import PostgresStore
 from adapters.system import this_process
 from domain.cursor import Cursor
@@ -34,6 +38,7 @@ OURS, THEIRS = Holder("ours", "lease-1"), Holder("theirs", "lease-2")
 RAN_OUT = "SELECT 1 FROM minutebook.minutebook_sessions WHERE expires_at <= clock_timestamp()"
 RUN_OUT = "UPDATE minutebook.minutebook_sessions SET expires_at = clock_timestamp()"
 REACHED = "SELECT session_id, sequence FROM %"
+TELL = b"SELECT pg_notify(%(channel)s::text, %(session)s::text)"
 LISTENING = "SELECT pid FROM pg_stat_activity WHERE datname = %s AND query LIKE %s"
 
 
@@ -205,6 +210,33 @@ async def test_a_commit_that_comes_out_of_order_is_found_too(
                 await until(postgres_cluster, looked, name_of(postgres_url), REACHED, after)
                 connection.commit()
     assert taken == [2]
+
+
+async def test_a_telling_that_comes_with_the_answer_to_a_look_is_heard(postgres_url: str) -> None:
+    """The look itself has seen nothing, and the connection stays silent afterwards."""
+    may_tell = threading.Event()
+
+    class Overhearing(Connection):
+        def ask(self, statement: bytes, values: Mapping[str, Value]) -> list[Row]:
+            rows = super().ask(statement, values)
+            if may_tell.is_set():
+                may_tell.clear()
+                super().ask(TELL, {"channel": channel_of("minutebook"), "session": SESSION})
+            return rows
+
+    async with opened(postgres_url):
+        signal = CommitSignal()
+        listener = signal.listen(SESSION)
+        opening = Opening(address(postgres_url), "minutebook", 5.0, connection_class=Overhearing)
+        ear = CommitEar(opening, signal)
+        ear.nudge()
+        try:
+            with anyio.fail_after(PATIENCE_S):
+                await listener.wait()  # it has begun to listen
+                may_tell.set()
+                await listener.wait()
+        finally:
+            await anyio.to_thread.run_sync(ear.close)
 
 
 async def test_free_sessions_are_found_behind_any_number_of_held_ones(postgres_url: str) -> None:
