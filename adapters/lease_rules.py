@@ -80,10 +80,11 @@ def live(session_id: str, lease: LeaseRow | None, fence: Fence, at: Instant) -> 
     if lease is None:
         raise LeaseLost(session_id, f"expected lease {fence.lease_id}, but it was never leased")
     if not _same(lease, fence):
+        found = f"lease {lease.lease_id}" if lease.lease_id else "that it was given back,"
         raise LeaseLost(
             session_id,
             f"expected lease {fence.lease_id} with token {fence.token}, "
-            f"found {lease.lease_id or 'none'} with token {lease.token}",
+            f"found {found} with token {lease.token}",
         )
     if has_run_out(lease, at):
         raise LeaseLost(session_id, f"the lease ran out at {_until(lease, at)}, {_judged_by(lease, at)}")

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from adapters import sqlite_files, sqlite_rows
+from adapters import sqlite_files, sqlite_rows, sqlite_schema
 from adapters.sqlite_driver import sqlite
 from adapters.sqlite_errors import read_error
 from adapters.sqlite_view import SqliteView
@@ -29,6 +29,7 @@ class Survey:
     """One file's facts; the fields are those of `minutebook.doctor.JournalFacts`."""
 
     format_version: int
+    current_version: int
     journal_mode: str
     integrity: tuple[str, ...]
     orphaned_blobs: tuple[str, ...]
@@ -57,7 +58,7 @@ def _survey(connection: sqlite.Connection, mode: str) -> Survey:
     kept = {row[0] for row in connection.execute("SELECT digest FROM minutebook_blobs")}
     for digest in _referred_to(connection) if kept else ():
         kept.discard(digest)
-    return Survey(version, mode, damage, tuple(sorted(kept)))
+    return Survey(version, sqlite_schema.FORMAT_VERSION, mode, damage, tuple(sorted(kept)))
 
 
 def _referred_to(connection: sqlite.Connection) -> Iterator[str]:

@@ -37,7 +37,7 @@ GROUPS = {
         "create_session resume_session prompt memory sqlite postgres SessionConfig stop_on_signals".split()
     ),
     "A session": (
-        "Session Cursor InputReceipt PendingInput RequestResult HistoryPage PromptResult "
+        "Session Cursor Recorded InputReceipt PendingInput RequestResult HistoryPage PromptResult "
         "ToolExecutionRecord".split()
     ),
     "Several workers": (

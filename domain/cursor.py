@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from domain.envelope import Recorded, Stored, genesis
-from domain.errors import CursorMismatch
+from domain.errors import CursorMismatch, InvalidOptions
 
 Event = TypeVar("Event", Stored, Recorded)
 
@@ -26,11 +26,19 @@ class Cursor:
     Args:
         sequence: of the last event; 0 before the first one.
         head: the journal's head after that event, 32 bytes.
+
+    Raises:
+        InvalidOptions: a value of another kind. Whether a journal has the place shows when it is read.
     """
 
     session_id: str
     sequence: int
     head: bytes
+
+    def __post_init__(self) -> None:
+        given = (self.session_id, self.sequence, self.head)
+        if tuple(map(type, given)) != (str, int, bytes):
+            raise InvalidOptions("cursor", "a session's id, a whole number and a head in bytes", given)
 
     @classmethod
     def start(cls, session_id: str) -> Cursor:
@@ -39,7 +47,13 @@ class Cursor:
 
     @classmethod
     def after(cls, event: Stored | Recorded) -> Cursor:
-        """After an event of a journal."""
+        """After an event of a journal.
+
+        Raises:
+            InvalidOptions: it is none, as a live piece of an answer is none.
+        """
+        if not isinstance(event, (Stored, Recorded)):
+            raise InvalidOptions("cursor", "an event of a journal", event)
         return cls(event.session_id, event.sequence, event.head)
 
     def __str__(self) -> str:

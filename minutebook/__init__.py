@@ -17,6 +17,7 @@ if TYPE_CHECKING:  # the same names once more, for type checkers and editors
     from domain import errors as errors
     from domain.cursor import Cursor as Cursor
     from domain.envelope import Fence as Fence
+    from domain.envelope import Recorded as Recorded
     from domain.errors import MinutebookError as MinutebookError
     from domain.inputs import PendingInput as PendingInput
     from domain.model_ports import AttemptLookup as AttemptLookup
@@ -113,7 +114,7 @@ if TYPE_CHECKING:  # the same names once more, for type checkers and editors
 _EXPORTS: Final = {
     "domain": ("errors",),
     "domain.cursor": ("Cursor",),
-    "domain.envelope": ("Fence",),
+    "domain.envelope": ("Fence", "Recorded"),
     "domain.errors": ("MinutebookError",),
     "domain.inputs": ("PendingInput",),
     "domain.next_steps": (

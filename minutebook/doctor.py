@@ -51,13 +51,16 @@ class SqliteFacts(Protocol):
 class JournalFacts(Protocol):
     """What the engine says about one journal file, read without changing it.
 
-    `format_version`: the journal format in the file; `journal_mode`: SQLite's
+    `format_version`: the journal format in the file; `current_version`: the one that is written
+    today; `journal_mode`: SQLite's
     word for it, in lower case; `integrity`: the engine's complaints, none if
     sound; `orphaned_blobs`: digests (hex) that no event refers to.
     """
 
     @property
     def format_version(self) -> int: ...
+    @property
+    def current_version(self) -> int: ...
     @property
     def journal_mode(self) -> str: ...
     @property
@@ -161,11 +164,11 @@ def _journal(path: str, sqlite: SqliteFacts, survey: Callable[[str], JournalFact
     try:
         facts = survey(path)
     except MinutebookError as error:
-        yield Finding(
-            "journal", Grade.ERROR, f"{error.code}: {error}", "Check the path; nothing was changed."
-        )
+        yield Finding("journal", Grade.ERROR, f"{error.code}: {error}", "It was not touched.")
         return
     yield _soundness(path, facts)
+    if facts.format_version < facts.current_version:
+        yield _older(path, facts)
     yield _pragmas(facts, sqlite)
     yield orphans(facts.orphaned_blobs)
     yield from _modes(Path(path))
@@ -182,6 +185,15 @@ def _soundness(path: str, facts: JournalFacts) -> Finding:
         )
     return Finding(
         "integrity", Grade.OK, f"{path}: journal format {facts.format_version}, a sound SQLite file."
+    )
+
+
+def _older(path: str, facts: JournalFacts) -> Finding:
+    return Finding(
+        "format",
+        Grade.WARN,
+        f"Format {facts.format_version} is read as it is; only format {facts.current_version} is written.",
+        f"Run `python -m recovery migrate {path}` before sessions go on in it.",
     )
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 WHERE: Final = "a SQLite journal, or postgresql://USER@HOST/DATABASE (#SCHEMA, if it is not minutebook)"
 #: Of a sequence; more than any journal will ever need.
 _MAX_DIGITS: Final = 18
-_JOURNAL: Final = f"{WHERE}, or a .jsonl export"
+_READABLE: Final = f"{WHERE}, or a .jsonl export"
 
 
 class Parser(argparse.ArgumentParser):
@@ -34,13 +34,13 @@ def parser(prog: str, more: str = "") -> argparse.ArgumentParser:
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
     _add_looking(commands)
     _add_moving(commands)
-    _add_reconcile(_sub(commands, "reconcile", "Say what happened, on record."))
+    _add_reconcile(_sub(commands, "reconcile", "Say what happened, on record.", WHERE))
     return top
 
 
-def _sub(commands: Commands, name: str, help_: str) -> argparse.ArgumentParser:
+def _sub(commands: Commands, name: str, help_: str, journal: str = _READABLE) -> argparse.ArgumentParser:
     made: argparse.ArgumentParser = commands.add_parser(name, help=help_, description=help_)
-    made.add_argument("journal", metavar="JOURNAL", help=_JOURNAL)
+    made.add_argument("journal", metavar="JOURNAL", help=journal)
     return made
 
 
@@ -124,9 +124,9 @@ def _add_moving(commands: Commands) -> None:
     made = commands.add_parser("import", help=help_, description=help_)
     made.add_argument("export", metavar="EXPORT", help="a .jsonl export")
     made.add_argument("journal", metavar="JOURNAL", help=f"{WHERE}; made if it does not exist")
-    made = _sub(commands, "backup", "Copy a SQLite journal while others write to it.")
+    made = _sub(commands, "backup", "Copy a SQLite journal while others write to it.", "a SQLite file")
     made.add_argument("target", metavar="FILE", help="a new file")
-    made = _sub(commands, "migrate", "Bring a journal of an older format up to date.")
+    made = _sub(commands, "migrate", "Bring a journal of an older format up to date.", WHERE)
     made.add_argument("--dry-run", action="store_true", help="say what would be done; write nothing")
     made.add_argument("--no-backup", dest="backup", action="store_false", help="keep no copy beside it")
 

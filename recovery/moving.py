@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from itertools import groupby
 from typing import BinaryIO
 
-from domain.errors import InvalidOptions
+from domain.errors import InvalidOptions, StoreWriteFailed
 from domain.ports import JournalReader, SessionRow
 from recovery import stores
 from recovery.escape import visible
@@ -63,8 +63,10 @@ def _output(path: str | None) -> Iterator[BinaryIO]:
             yield file
             file.flush()
             os.fsync(descriptor)
-    except BaseException:
+    except BaseException as e:
         os.unlink(path)
+        if isinstance(e, OSError):
+            raise StoreWriteFailed(path, f"nothing was kept of the export: {e.strerror}") from e
         raise
 
 

@@ -72,6 +72,25 @@ def test_a_broken_journal_leaves_no_export_behind(journal: Path, tmp_path: Path)
     assert not (tmp_path / "e.jsonl").exists()
 
 
+FULL_DISK = """
+import resource, sys
+from recovery.cli import main
+
+resource.setrlimit(resource.RLIMIT_FSIZE, (64, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits as Linux has them")
+def test_an_export_that_finds_no_room_says_so_and_leaves_nothing(journal: Path, tmp_path: Path) -> None:
+    write(journal, three_calls())
+    export = tmp_path / "e.jsonl"
+    command = [sys.executable, "-c", FULL_DISK, "export", str(journal), "--output", str(export)]
+    child = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (child.returncode, export.exists()) == (3, False), child.stderr
+    assert child.stderr.startswith(f"SESSION_STORE_WRITE_FAILED: {export}: nothing was kept"), child.stderr
+
+
 def test_an_import_writes_nothing_unless_all_of_it_is_valid(journal: Path, tmp_path: Path) -> None:
     write(journal, asking(), lost_payment())
     export, copy = tmp_path / "e.jsonl", tmp_path / "copy.db"

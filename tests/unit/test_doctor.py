@@ -21,7 +21,8 @@ class Sqlite:
 
 @dataclass(frozen=True)
 class Journal:
-    format_version: int = 1
+    format_version: int = 2
+    current_version: int = 2
     journal_mode: str = "wal"
     integrity: tuple[str, ...] = ()
     orphaned_blobs: tuple[str, ...] = ()
@@ -100,6 +101,13 @@ def test_a_damaged_file_is_an_error_with_the_engine_s_words(journal: Path) -> No
     (finding,) = look("integrity", journal, facts=Journal(integrity=("row 3 missing from index",)))
     assert finding.grade is Grade.ERROR
     assert "row 3 missing from index" in finding.sentence
+
+
+def test_a_file_of_an_older_format_is_a_warning_with_the_command(journal: Path) -> None:
+    (finding,) = look("format", journal, facts=Journal(format_version=1))
+    assert finding.grade is Grade.WARN
+    assert f"recovery migrate {journal}" in finding.remedy
+    assert look("format", journal) == []
 
 
 def test_orphaned_blobs_are_counted_and_the_first_are_named(journal: Path) -> None:
