@@ -3,7 +3,7 @@
 #   make demo     kill a session, look at its journal, go on: offline
 #   make test     all tests            make test ARGS="-k name -x"
 #   make bench    limits, ours, goals: a minute and a half (ARGS="--suite peers" for the others)
-#   make chaos    the long run, an hour on two cores: a kill inside recovery, every bit of an export, every
+#   make chaos    the long run (an hour, by estimate): a kill inside recovery, every bit of an export, every
 #                 power cut, every failing system call, every moment at which a worker can stand still
 #                 (ARGS="-k every_image" for one of them)
 #   make mutants  seeded bugs: each has to be caught by the test that is named with it

@@ -35,17 +35,17 @@ def back_up(
     Raises:
         InvalidOptions: the target exists, or cannot be made.
         NotAJournal, NewerFormat, Corrupt, StoreFailure: about the journal; no target is left.
+        StoreWriteFailed: about the target, of which nothing is left.
     """
     real = sqlite_files.resolved(path)
-    view = SqliteView(real, timeout_s)
+    name, view = sqlite_files.store_name(real), SqliteView(real, timeout_s)
     _make(target)
     try:
-        name = sqlite_files.store_name(real)
         view.look(lambda source: copy(source, target, store=name, timeout_s=timeout_s))
     except BaseException as e:
         os.unlink(target)
         if isinstance(e, sqlite.Error):
-            raise read_error(sqlite_files.store_name(real), e) from e
+            raise read_error(name, e) from e
         raise
     finally:
         view.let_go()
